@@ -1,0 +1,96 @@
+# Everything a developer types. The environment lives in .venv; it is set up on first use and again when a lock changes.
+#
+#   .venv/bin/python   the bare environment
+#   .venv/.run         requirements/run.txt and the package itself are installed: enough for `make run`
+#   .venv/.dev         requirements/dev.txt too: tests, linters, benchmarks
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test lint format bench fuzz soak lock clean
+
+# Passed on to the program that a target starts: make test ARGS="-k settings -x"
+ARGS ?=
+# The interpreter that .venv is made from. Empty: the first of these that is new enough.
+PYTHON ?=
+PYTHON_CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11
+
+PIP := .venv/bin/python -m pip --disable-pip-version-check --quiet
+COMPILE := .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-config --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo '  Arguments go in ARGS: make run ARGS="--data-dir /var/lib/penstock"'
+
+run: .venv/.run ## start a node on this machine (penstock serve)
+	@.venv/bin/penstock serve $(ARGS)
+
+test: .venv/.dev ## run all tests
+	.venv/bin/python -m pytest $(ARGS)
+
+lint: .venv/.dev ## check style, formatting and types
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+format: .venv/.dev ## rewrite the source in the house's format
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+bench: .venv/.dev ## measure throughput and latency
+	@.venv/bin/python -m bench $(ARGS)
+
+fuzz: .venv/.dev ## feed the parsers with damaged input
+	@.venv/bin/python -m fuzz $(ARGS)
+
+soak: .venv/.dev ## load a node and kill it again and again
+	@.venv/bin/python -m soak $(ARGS)
+
+lock: .venv/.dev ## choose the newest allowed dependencies and write requirements/*.txt
+	$(COMPILE) --upgrade --group build pyproject.toml --output-file requirements/run.txt
+	$(COMPILE) --upgrade --group build --extra dev --constraint requirements/run.txt pyproject.toml \
+		--output-file requirements/dev.txt
+
+clean: ## remove .venv, caches and build output; data directories stay
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+.venv/.dev: requirements/dev.txt .venv/.run
+	@echo "Installing the development tools into .venv ..."
+	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# The package is built by the locked hatchling, so nothing outside the lock is ever fetched.
+.venv/.run: requirements/run.txt pyproject.toml | .venv/bin/python
+	@echo "Installing Penstock into .venv ..."
+	@$(PIP) install --require-hashes -r requirements/run.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Debian ships python3 without venv; root gets it installed, everybody else is told how.
+.venv/bin/python:
+	@set -eu; \
+	new_enough() { "$$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }; \
+	python=; \
+	for candidate in $(or $(PYTHON),$(PYTHON_CANDIDATES)); do \
+		if new_enough "$$candidate"; then python="$$candidate"; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+		echo "Penstock needs Python 3.11 or newer; none of these is: $(or $(PYTHON),$(PYTHON_CANDIDATES))." >&2; \
+		echo "On Debian or Ubuntu: sudo apt-get install python3 python3-venv" >&2; \
+		echo "Elsewhere: install Python, then name it: make PYTHON=/path/to/python3 ..." >&2; \
+		exit 1; \
+	fi; \
+	if ! "$$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then \
+		package="$$("$$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"; \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing $$package, which this Python lacks ..."; \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$$package" >/dev/null; \
+		else \
+			echo "This Python ($$python) cannot make virtual environments." >&2; \
+			echo "On Debian or Ubuntu: sudo apt-get install $$package" >&2; \
+			exit 1; \
+		fi; \
+	fi; \
+	echo "Making .venv with $$("$$python" --version) ..."; \
+	"$$python" -m venv .venv || { rm -rf .venv; exit 1; }

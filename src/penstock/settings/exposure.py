@@ -1,0 +1,21 @@
+"""Keeping an open door from standing on a public street."""
+
+from __future__ import annotations
+
+from penstock.settings.errors import ExposedListenerError
+from penstock.settings.schema import Settings
+from penstock.settings.values import is_loopback
+
+
+def check_exposure(settings: Settings) -> None:
+    """Raise ExposedListenerError if a listener could be reached from other machines and `insecure` was not said.
+
+    Addresses are judged as written; of names only `localhost` counts as this machine, since any other may be resolved
+    differently tomorrow.
+    """
+    if settings.insecure:
+        return
+    for key, listener in settings.taskflux.open_listeners():
+        if not is_loopback(listener.host):
+            host_key = f"{key}.host"
+            raise ExposedListenerError(host_key, listener.host, settings.source_of(host_key))

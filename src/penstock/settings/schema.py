@@ -1,0 +1,141 @@
+"""The schema: every setting there is, with its type, default, range and meaning. All else is derived from it.
+
+To add a setting, add a field here: its TOML key, `PENSTOCK_*` variable, command line flag, its line in `penstock config
+show` and the checks of its value follow (see fields.py). The end of the name is the unit and decides which texts are
+read: `_bytes` takes sizes such as "64MiB", `_ms` and `_hours` take durations such as "90s" or "7d".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct, field
+
+from penstock.settings.source import DEFAULT, Source
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+TIB: Final = 1024 * GIB
+
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+
+StorageMode = Literal["durable", "interval", "none"]
+SyncThread = Literal["auto", "never", "always"]
+TaskfluxDialect = Literal["seed000", "csharp"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+
+
+class StorageSettings(Struct, frozen=True, kw_only=True):
+    """How the log is kept on disk."""
+
+    mode: Annotated[
+        StorageMode,
+        Meta(
+            description="When an answer is given: durable = after the log is synced; interval = before, losing up to "
+            "storage.interval_ms on power loss; none = the system syncs when it likes"
+        ),
+    ] = "durable"
+    interval_ms: Annotated[int, Meta(ge=1, le=60_000, description="Time between syncs in mode interval")] = 50
+    segment_bytes: Annotated[
+        int, Meta(ge=4 * KIB, le=2 * GIB, description="Length at which raft.log is sealed and moved to the archive")
+    ] = 64 * MIB
+    retention_hours: Annotated[
+        int, Meta(ge=0, le=87_600, description="Age from which an archived segment may be deleted")
+    ] = 168
+    retention_bytes: Annotated[
+        int, Meta(ge=0, le=1024 * TIB, description="Size of the archive from which its oldest segments may be deleted")
+    ] = 8 * GIB
+    snapshot_bytes: Annotated[
+        int, Meta(ge=4 * KIB, le=TIB, description="Log bytes since the last snapshot that start a new one")
+    ] = 256 * MIB
+    reserve_bytes: Annotated[
+        int, Meta(ge=0, le=TIB, description="Disk space set aside so that takes and acks go on when the disk is full")
+    ] = 64 * MIB
+    sync_thread: Annotated[
+        SyncThread, Meta(description="Whether syncs run on a thread of their own; auto decides by the load")
+    ] = "auto"
+
+
+class LimitsSettings(Struct, frozen=True, kw_only=True):
+    """What the node refuses, so that no client can make it grow without bound."""
+
+    memory_bytes: Annotated[
+        int, Meta(ge=0, le=1024 * TIB, description="Memory beyond which puts are refused; 0 is half of the machine's")
+    ] = 0
+    payload_bytes: Annotated[int, Meta(ge=1, le=GIB, description="Longest payload of one message")] = 16 * MIB
+    connections: Annotated[int, Meta(ge=1, le=1_000_000, description="Connections at a time, over all doors")] = 10_000
+    queues: Annotated[int, Meta(ge=1, le=1_000_000, description="Queues that may exist")] = 10_000
+    inflight_bytes: Annotated[
+        int, Meta(ge=4 * KIB, le=TIB, description="Bytes of unanswered requests per connection before reading pauses")
+    ] = 64 * MIB
+
+
+class ListenerSettings(Struct, frozen=True, kw_only=True):
+    """One address on which the TaskFlux door listens, and how it answers there."""
+
+    host: Annotated[
+        str, Meta(description="Address to listen on; other than loopback needs --insecure", extra={"kind": "host"})
+    ] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535, description="Port to listen on; 0 takes any free one")] = 2602
+    dialect: Annotated[
+        TaskfluxDialect,
+        Meta(description="Whose answers are given; older clients are recognised by their first command in both"),
+    ] = "seed000"
+    acks: Annotated[
+        bool,
+        Meta(description="Enqueue and Dequeue wait for the client's acknowledgement; off: both take effect at once"),
+    ] = True
+    idle_timeout_ms: Annotated[
+        int, Meta(ge=1, le=_DAY_MS, description="Longest wait for a client's next packet before it is disconnected")
+    ] = 60_000
+    ack_timeout_ms: Annotated[
+        int, Meta(ge=1, le=_DAY_MS, description="Longest wait for a client's acknowledgement before the record returns")
+    ] = 60_000
+
+
+class TaskfluxSettings(ListenerSettings, frozen=True, kw_only=True):
+    """The TaskFlux door. Its own host and port are the first listener; `listeners` are further ones, TOML only."""
+
+    enabled: Annotated[bool, Meta(description="The TaskFlux door is open")] = True
+    advertise: Annotated[
+        str,
+        Meta(
+            description="host:port that clients are told to connect to; empty: the first listener's own",
+            extra={"kind": "address"},
+        ),
+    ] = ""
+    listeners: tuple[ListenerSettings, ...] = ()
+
+    def open_listeners(self) -> list[tuple[str, ListenerSettings]]:
+        """All listeners of the door with the key of each, the first one first; none if the door is off."""
+        if not self.enabled:
+            return []
+        return [
+            ("taskflux", self),
+            *((f"taskflux.listeners[{number}]", listener) for number, listener in enumerate(self.listeners)),
+        ]
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """All settings of a node, checked, with the source of each value that is not a default."""
+
+    data_dir: Annotated[
+        str, Meta(min_length=1, max_length=4096, description="Folder of the node's data; its files are in consensus/")
+    ] = "penstock-data"
+    node_id: Annotated[int, Meta(ge=0, le=255, description="Number of this node in its cluster")] = 0
+    insecure: Annotated[
+        bool, Meta(description="Listen on public addresses though nobody is asked for a name or password")
+    ] = False
+    log_level: Annotated[LogLevel, Meta(description="Least severe messages that are logged")] = "info"
+    log_format: Annotated[LogFormat, Meta(description="Log lines for people (text) or for programs (json)")] = "text"
+    storage: StorageSettings = field(default_factory=StorageSettings)
+    limits: LimitsSettings = field(default_factory=LimitsSettings)
+    taskflux: TaskfluxSettings = field(default_factory=TaskfluxSettings)
+    sources: Mapping[str, Source] = field(default_factory=dict)
+
+    def source_of(self, key: str) -> Source:
+        """Where the value of this dotted key came from."""
+        return self.sources.get(key, DEFAULT)
