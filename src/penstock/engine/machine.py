@@ -1,0 +1,181 @@
+"""The engine: a deterministic state machine, ``apply(index, term, entry) -> answers``.
+
+No I/O, no clock, no randomness: time comes from the entries alone, and the state after entry *i* is a function of the
+entries 0..*i*. Apply is total: what it cannot decode is a no-op with an event, the same on all nodes.
+
+Each apply first fires the timers due at the entry's stamp, then runs its commands in order. Besides the answers it
+yields rows for the journal, the names of queues that got work, and topic messages for live subscribers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from penstock.engine import (
+    answers,
+    errors,
+    firing,
+    jobs,
+    managing,
+    operating,
+    putting,
+    returning,
+    staging,
+    taking,
+    topics,
+)
+from penstock.engine import commands as c
+from penstock.engine import journal as j
+from penstock.engine.answers import Answer, Done
+from penstock.engine.entries import COMMAND, ENTRY, Command, Entry
+from penstock.engine.errors import Refusal
+from penstock.engine.producers import TakenBefore, forget_silent, hear
+from penstock.engine.state import POSITION_BITS, State
+from penstock.engine.timers import OWNER_END
+
+OWNER_TERM_SHIFT: Final = 32
+"""An owner is (term, connection): the term stands above these bits."""
+
+Handler = Callable[[State, Any], Answer]
+
+
+def _new_term(st: State, args: c.NewTerm) -> Answer:
+    st.row(j.NEW_TERM, value=min(args.leader, c.INT64_MAX))
+    for number in sorted(st.owners):
+        if number >> OWNER_TERM_SHIFT < st.term:
+            st.timers.add_soon((OWNER_END, number))
+    return Done()
+
+
+def _tick(_st: State, _args: c.Tick) -> Answer:
+    return Done()
+
+
+def _owner_gone(st: State, args: c.OwnerGone) -> Answer:
+    count = firing.release_owner(st, args.owner, j.REASON_DISCONNECT)
+    if count:
+        st.row(j.OWNER_GONE)
+    return Done(count)
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    c.NEW_TERM: _new_term,
+    c.TICK: _tick,
+    c.OWNER_GONE: _owner_gone,
+    c.CREATE_QUEUE: managing.create_queue,
+    c.CHANGE_QUEUE: managing.change_queue,
+    c.DELETE_QUEUE: managing.delete_queue,
+    c.PUT: putting.put,
+    c.PUT_MANY: putting.put_many,
+    c.TAKE: taking.take,
+    c.ACK: taking.ack,
+    c.ACK_TAKE: taking.ack_take,
+    c.RETURN: returning.give_back,
+    c.EXTEND: returning.extend,
+    c.BURY: operating.bury_records,
+    c.KICK: operating.kick,
+    c.EDIT: operating.edit,
+    c.DELETE: operating.delete,
+    c.MOVE: operating.move,
+    c.REDRIVE: jobs.redrive,
+    c.CANCEL_JOB: jobs.cancel_job,
+    c.PURGE: managing.purge,
+    c.PAUSE: managing.pause,
+    c.STAGE: staging.stage,
+    c.PUBLISH: staging.publish,
+    c.ABORT: staging.abort,
+    c.BROADCAST: topics.broadcast,
+    c.BIND: topics.bind,
+    c.UNBIND: topics.unbind,
+}
+"""What carries out each operation."""
+
+
+class Engine:
+    """The queues of a node, built by the log."""
+
+    def __init__(self, state: State | None = None) -> None:
+        self.state = state or State()
+
+    def apply(self, index: int, term: int, entry: Entry | None) -> list[Answer]:
+        """Apply the next entry; returns the answer to each of its commands. None stands for an unreadable entry."""
+        st = self.state
+        assert index == st.index + 1, "entries are applied in order, each once"
+        st.index, st.term = index, term
+        st.n = st.item = st.door = st.owner = 0
+        st.position = index << POSITION_BITS
+        st.body, st.body_offset = b"", ENTRY.size
+        if entry is None:
+            st.row(j.UNREADABLE)
+            return []
+        # Stamps never fall; a leader sees to that, but apply is total.
+        st.stamp_us = max(st.stamp_us, entry.stamp_us)
+        firing.fire_due(st)
+        if st.producers:
+            forget_silent(st.producers, st.stamp_us)
+        return [self._run(st, n, command) for n, command in enumerate(entry.commands)]
+
+    def _run(self, st: State, n: int, command: Command) -> Answer:
+        """Carry out one command."""
+        st.n = n
+        st.position = st.index << POSITION_BITS | n
+        st.item = 0 if n else st.item
+        st.door, st.owner, st.body = command.door, command.owner, command.body
+        st.body_offset += COMMAND.size
+        handler = HANDLERS.get(command.op)
+        if handler is None or command.args is None:
+            st.row(j.UNREADABLE)
+            answer: Answer = Refusal(errors.BAD_COMMAND, "the command cannot be read")
+        elif command.producer:
+            answer = _once(st, command, handler)
+        else:
+            answer = handler(st, command.args)
+        st.body_offset += len(command.body)
+        return answer
+
+    def next_due_us(self) -> int | None:
+        """When the next timer wants an entry; None when there is none."""
+        return self.state.timers.next_due_us()
+
+    def sweep(self) -> bool:
+        """Free a little of what was purged or deleted; true while there is more. Changes nothing that can be seen."""
+        trash = self.state.trash
+        if trash and trash[-1]():
+            trash.pop()
+        return bool(trash)
+
+
+def _once(st: State, command: Command, handler: Handler) -> Answer:
+    """Carry out a producer's request, or answer as before if it was done already."""
+    producer = hear(st.producers, command.producer, st.stamp_us)
+    before = producer.recall(command.request)
+    if isinstance(before, TakenBefore):
+        return _taken_again(st, before)
+    if before is not None:
+        repeated: Answer = before
+        return repeated
+    answer = handler(st, command.args)
+    if isinstance(answer, answers.Taken) and not answer.records:
+        return answer  # a take that found nothing may be tried again under its number
+    producer.keep(command.request, getattr(command.args, "queue", ""), answer)
+    return answer
+
+
+def _taken_again(st: State, before: TakenBefore) -> Answer:
+    """The records that a repeated take got the first time, as far as they are still held under its token."""
+    queue = st.by_name.get(before.queue)
+    deliveries = []
+    for record_id in before.ids:
+        record = returning.held(queue, record_id, before.token) if queue is not None else None
+        if record is not None and record.lease is not None and record.tries is not None:
+            headers = record.extras.headers if record.extras is not None else b""
+            deliveries.append(
+                answers.Delivery(
+                    *(record.id, record.key, record.payload, record.tries.deliveries, record.published_us),
+                    headers,
+                    record.lease.until_us,
+                )
+            )
+    taken = answers.Taken(before.token, deliveries)
+    return taken if before.acked is None else answers.AckTaken(before.acked, taken)

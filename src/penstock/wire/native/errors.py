@@ -1,0 +1,46 @@
+"""What can be wrong with the bytes of a native connection. Each of these ends the connection.
+
+    NativeError
+     └─ FrameError
+         ├─ FrameTooLong   (length, limit)
+         └─ FrameTooShort  (length, limit)
+
+What is wrong inside a frame ends nothing: it is answered ``BAD_REQUEST`` and the connection lives.
+"""
+
+from __future__ import annotations
+
+
+class NativeError(Exception):
+    """A native connection that cannot go on."""
+
+    code = "native"
+
+
+class FrameError(NativeError):
+    """A frame whose length cannot be right."""
+
+    code = "frame"
+
+    def __init__(self, length: int, limit: int, text: str) -> None:
+        super().__init__(text)
+        self.length = length
+        self.limit = limit
+
+
+class FrameTooLong(FrameError):
+    """The frame is longer than the receiver allows."""
+
+    code = "frame-too-long"
+
+    def __init__(self, length: int, limit: int) -> None:
+        super().__init__(length, limit, f"a frame of {length} bytes is longer than the limit of {limit}")
+
+
+class FrameTooShort(FrameError):
+    """The frame has no room for its own header."""
+
+    code = "frame-too-short"
+
+    def __init__(self, length: int, limit: int) -> None:
+        super().__init__(length, limit, f"a frame of {length} bytes cannot hold its header of {limit}")

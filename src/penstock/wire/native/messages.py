@@ -1,0 +1,199 @@
+"""The requests and replies of the native protocol.
+
+Requests below 64 are the engine's commands, their bodies encoded as ``engine.commands`` says: they go into the log as
+they came. The others stand here: reads (from 64) and what concerns the connection itself (from 96).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from penstock.engine import answers
+from penstock.engine.commands import RECORDS_PER_TAKE_MAX, TYPES, Duration, Key, Name, Natural
+from penstock.engine.views import BindingView, EventView, JobView, Page, QueueView, RecordView
+
+MAJOR: Final = 0x50454E53
+"""The major version, "PENS", that asks for this protocol in a Bootstrap request."""
+MINOR: Final = 1
+"""The version of this protocol."""
+
+# Status of a reply.
+ANSWER: Final = 0
+REFUSED: Final = 1
+PUSH: Final = 2
+
+LIST_QUEUES: Final = 64
+SHOW_QUEUE: Final = 65
+PEEK: Final = 66
+BROWSE: Final = 67
+GET: Final = 68
+HISTORY: Final = 69
+LIST_JOBS: Final = 70
+LIST_BINDINGS: Final = 71
+STATUS: Final = 72
+
+HELLO: Final = 96
+SUBSCRIBE: Final = 97
+UNSUBSCRIBE: Final = 98
+PING: Final = 99
+
+
+class ListQueues(Struct, array_like=True, gc=False):
+    """All queues with their figures, in the order in which they were made."""
+
+
+class ShowQueue(Struct, array_like=True, gc=False):
+    """One queue with its figures."""
+
+    queue: Name
+
+
+class Peek(Struct, array_like=True, gc=False):
+    """The records that would be taken next, untouched."""
+
+    queue: Name
+    count: Annotated[int, Meta(ge=1, le=RECORDS_PER_TAKE_MAX)] = 1
+
+
+class Browse(Struct, array_like=True, gc=False):
+    """Records in the order of their ids, from a cursor on. A page may be empty though more follow: go on until 0."""
+
+    queue: Name
+    state: Annotated[int, Meta(ge=0, le=3)] | None = None
+    key_range: tuple[Key, Key] | None = None
+    cursor: Natural = 0
+    count: Annotated[int, Meta(ge=1, le=RECORDS_PER_TAKE_MAX)] = 100
+
+
+class Get(Struct, array_like=True, gc=False):
+    """One record by its id, in whatever state."""
+
+    queue: Name
+    id: Natural
+
+
+class History(Struct, array_like=True, gc=False):
+    """The life of one message, from the journal; also after it ended, as far back as the journal is kept."""
+
+    queue: Name
+    id: Natural
+
+
+class ListJobs(Struct, array_like=True, gc=False):
+    """Redrives under way, and those that ended lately."""
+
+
+class ListBindings(Struct, array_like=True, gc=False):
+    """The bindings of topic messages to queues."""
+
+
+class Status(Struct, array_like=True, gc=False):
+    """The node's own figures."""
+
+
+class Hello(Struct, array_like=True, gc=False):
+    """Who the client is. With a producer id, commands repeated with the same request number are done once."""
+
+    producer: Natural = 0
+    client: Annotated[str, Meta(max_length=255)] = ""
+
+
+class Subscribe(Struct, array_like=True, gc=False):
+    """Push records as they come, while at most ``window`` of them are neither acknowledged nor given back.
+
+    Each push is a frame with status PUSH, the request number of the subscription, and ``Taken`` as its body.
+    """
+
+    queue: Name
+    window: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    lease_ms: Duration | None = None
+
+
+class Unsubscribe(Struct, array_like=True, gc=False):
+    """End a subscription, named by its request number. Records already pushed stay leased."""
+
+    subscription: Natural
+
+
+class Ping(Struct, array_like=True, gc=False):
+    """Answered at once; keeps an idle connection open."""
+
+
+class Welcome(Struct, array_like=True, gc=False):
+    """What the client should know of the node."""
+
+    version: str
+    cluster: str
+    node: int
+    term: int
+    payload_bytes_max: int
+
+
+class NodeStatus(Struct, array_like=True, gc=False):
+    """A node's own figures."""
+
+    version: str
+    cluster: str
+    node: int
+    term: int
+    leader: int
+    applied_index: int
+    log_time_us: int
+    snapshot_index: int
+    mode: str
+    connections: int
+    records: int
+    memory_bytes: int
+    memory_bytes_max: int
+    disk_full: bool
+    uptime_ms: int
+
+
+REQUESTS: Final[dict[int, type[Any]]] = {
+    LIST_QUEUES: ListQueues,
+    SHOW_QUEUE: ShowQueue,
+    PEEK: Peek,
+    BROWSE: Browse,
+    GET: Get,
+    HISTORY: History,
+    LIST_JOBS: ListJobs,
+    LIST_BINDINGS: ListBindings,
+    STATUS: Status,
+    HELLO: Hello,
+    SUBSCRIBE: Subscribe,
+    UNSUBSCRIBE: Unsubscribe,
+    PING: Ping,
+}
+"""Requests that are no commands, by number."""
+
+CODES: Final[dict[type[Any], int]] = {kind: op for op, kind in (TYPES | REQUESTS).items()}
+"""The number of every request, by its type."""
+
+DECODERS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
+    op: msgspec.msgpack.Decoder(kind) for op, kind in REQUESTS.items()
+}
+
+ANSWERS: Final[dict[int, Any]] = {
+    **{op: answers.TYPES.get(op, answers.Done) for op in TYPES},
+    LIST_QUEUES: list[QueueView],
+    SHOW_QUEUE: QueueView,
+    PEEK: list[RecordView],
+    BROWSE: Page,
+    GET: RecordView,
+    HISTORY: list[EventView],
+    LIST_JOBS: list[JobView],
+    LIST_BINDINGS: list[BindingView],
+    STATUS: NodeStatus,
+    HELLO: Welcome,
+    SUBSCRIBE: answers.Done,
+    UNSUBSCRIBE: answers.Done,
+    PING: answers.Done,
+}
+"""The type of the answer to every request, by number."""
+
+ANSWER_DECODERS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
+    op: msgspec.msgpack.Decoder(kind) for op, kind in ANSWERS.items()
+}
