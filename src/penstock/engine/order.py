@@ -25,6 +25,8 @@ from operator import attrgetter
 from penstock.engine.records import Record
 
 BLOCK_RECORDS = 1024
+SHARDS = 256
+SHARD_FROM_KEYS = 16_384
 _place = attrgetter("place")
 
 
@@ -76,43 +78,61 @@ Bucket = Record | list[Record] | Blocks
 
 
 class KeyOrder:
-    """Ready records, to be popped in order. Keys here are those of the order: negated in a descending queue."""
+    """Ready records, to be popped in order.
 
-    __slots__ = ("_buckets", "_heap", "_sign")
+    Keys here are those of the order: negated in a descending queue. The dictionary of keys is split into shards when it
+    has grown, for the same reason as the table of records: one dictionary of a million keys stops the world as it grows.
+    The heap may name a key whose records were all taken out of the middle, or name a key twice; a key without a bucket is
+    dropped when it reaches the top.
+    """
+
+    __slots__ = ("_ascending", "_heap", "_keys", "_mask", "_shards")
 
     def __init__(self, descending: bool = False) -> None:
-        self._sign = -1 if descending else 1
-        self._buckets: dict[int, Bucket] = {}
+        self._ascending = not descending
+        self._shards: list[dict[int, Bucket]] = [{}]
+        self._mask = 0
+        self._keys = 0
         self._heap: list[int] = []
-        # The heap may name a key whose records were all taken out of the middle, or name a key twice; a key without a
-        # bucket is dropped when it reaches the top.
 
     def append(self, record: Record) -> None:
         """Add a record whose place is greater than that of every other record of its key."""
-        key = record.key * self._sign
-        bucket = self._buckets.get(key)
+        key = record.key if self._ascending else -record.key
+        shard = self._shards[key & self._mask]
+        bucket = shard.get(key)
         if bucket is None:
-            self._buckets[key] = record
+            shard[key] = record
             heappush(self._heap, key)
+            self._keys += 1
+            if self._keys == SHARD_FROM_KEYS and not self._mask:
+                self._split()
         elif isinstance(bucket, list):
             if len(bucket) < BLOCK_RECORDS:
                 bucket.append(record)
             else:
-                self._buckets[key] = blocks = Blocks(bucket)
+                shard[key] = blocks = Blocks(bucket)
                 blocks.append(record)
         elif isinstance(bucket, Record):
-            self._buckets[key] = [bucket, record]
+            shard[key] = [bucket, record]
         else:
             bucket.append(record)
 
+    def _split(self) -> None:
+        buckets = self._shards[0]
+        self._mask = SHARDS - 1
+        self._shards = [{} for _ in range(SHARDS)]
+        for key, bucket in buckets.items():
+            self._shards[key & self._mask][key] = bucket
+
     def insert(self, record: Record) -> None:
         """Add a record at the place it has."""
-        key = record.key * self._sign
-        bucket = self._buckets.get(key)
+        key = record.key if self._ascending else -record.key
+        shard = self._shards[key & self._mask]
+        bucket = shard.get(key)
         if bucket is None:
             self.append(record)
         elif isinstance(bucket, Record):
-            self._buckets[key] = [bucket, record] if bucket.place < record.place else [record, bucket]
+            shard[key] = [bucket, record] if bucket.place < record.place else [record, bucket]
         elif isinstance(bucket, Blocks):
             if bucket.last().place < record.place:
                 bucket.append(record)
@@ -121,13 +141,14 @@ class KeyOrder:
         elif len(bucket) < BLOCK_RECORDS:
             insort(bucket, record, key=_place)
         else:
-            self._buckets[key] = blocks = Blocks(bucket)
+            shard[key] = blocks = Blocks(bucket)
             blocks.insert(record)
 
     def remove(self, record: Record) -> None:
         """Take a record out, wherever it stands."""
-        key = record.key * self._sign
-        bucket = self._buckets[key]
+        key = record.key if self._ascending else -record.key
+        shard = self._shards[key & self._mask]
+        bucket = shard[key]
         if isinstance(bucket, Record):
             empty = True
         elif isinstance(bucket, Blocks):
@@ -138,31 +159,34 @@ class KeyOrder:
             del bucket[position]
             empty = not bucket
         if empty:
-            del self._buckets[key]
+            del shard[key]
+            self._keys -= 1
             self._shed()
 
     def _shed(self) -> None:
         """Keep the heap's stale names within what is alive, at a cost that is spread over the removals."""
-        heap, buckets = self._heap, self._buckets
-        while heap and heap[0] not in buckets:
+        heap, shards, mask = self._heap, self._shards, self._mask
+        while heap and heap[0] not in shards[heap[0] & mask]:
             heappop(heap)
-        if len(heap) > 2 * len(buckets) + 1000:
-            heap[:] = buckets
+        if len(heap) > 2 * self._keys + 1000:
+            heap[:] = [key for shard in shards for key in shard]
             heapify(heap)
 
     def pop(self, count: int) -> list[Record]:
         """Take up to ``count`` records from the head."""
-        heap, buckets = self._heap, self._buckets
+        heap, shards, mask = self._heap, self._shards, self._mask
         taken: list[Record] = []
         while heap and count:
             key = heap[0]
-            bucket = buckets.get(key)
+            shard = shards[key & mask]
+            bucket = shard.get(key)
             if bucket is None:
                 heappop(heap)
             elif isinstance(bucket, Record):
                 taken.append(bucket)
                 count -= 1
-                del buckets[key]
+                del shard[key]
+                self._keys -= 1
                 heappop(heap)
             else:
                 block = bucket if isinstance(bucket, list) else bucket.blocks[0]
@@ -175,13 +199,14 @@ class KeyOrder:
                 if isinstance(bucket, Blocks) and len(bucket.blocks) > 1:
                     del bucket.blocks[0]
                 else:
-                    del buckets[key]
+                    del shard[key]
+                    self._keys -= 1
                     heappop(heap)
         return taken
 
     def walk(self) -> Iterator[Record]:
         """The records in order, without touching them: a best-first walk over the heap, lazily."""
-        heap, buckets = self._heap, self._buckets
+        heap = self._heap
         frontier = [(heap[0], 0)] if heap else []
         previous: int | None = None
         while frontier:
@@ -189,7 +214,7 @@ class KeyOrder:
             for child in (2 * position + 1, 2 * position + 2):
                 if child < len(heap):
                     heappush(frontier, (heap[child], child))
-            bucket = buckets.get(key)
+            bucket = self._shards[key & self._mask].get(key)
             if bucket is None or key == previous:
                 continue
             previous = key

@@ -77,7 +77,8 @@ def _put_plain(st: State, queue: Queue, items: list[Item]) -> PutAnswer:
         payload = item.payload
         length = len(payload)
         key = item.key
-        record = Record(record_id, key, payload, place_drawn, stamp_us)
+        # Ids and places mostly go together: then one integer serves as both.
+        record = Record(record_id, key, payload, record_id if place_drawn == record_id else place_drawn, stamp_us)
         slots[slot] = record
         chunk.live += 1
         append_ready(record)

@@ -199,9 +199,17 @@ class _Loader:
         last_place = self.last_place.get(queue.uid, 0)
         timers, uid, counts, add = self.state.timers, queue.uid, queue.counts, queue.table.add
         append = queue.order.append
+        published_us = 0
         for record in records:
             if record.lease is not None:
                 record = self._join_lease(queue, record)
+            # Let equal integers be one again, as they were before: 64 bytes a record.
+            if record.place == record.id:
+                record.place = record.id
+            if record.published_us == published_us:
+                record.published_us = published_us
+            else:
+                published_us = record.published_us
             add(record)
             state = record.state
             counts[state] += 1

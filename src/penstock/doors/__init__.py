@@ -1,0 +1,1 @@
+"""One listener per protocol. A door parses, submits commands and writes replies; it knows no queue logic."""

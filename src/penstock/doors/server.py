@@ -1,0 +1,140 @@
+"""A whole node with its doors open: what ``penstock serve`` runs, and tests of users' programs too."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from pathlib import Path
+
+from penstock.doors.listening import Doorkeeper, Listener
+from penstock.doors.taskflux import TaskFluxConnection
+from penstock.engine.journal import ROW_BYTES
+from penstock.engine.machine import Engine
+from penstock.node.node import Node
+from penstock.node.opening import open_node, recover, settle_interpreter
+from penstock.node.storing import LogStore
+from penstock.settings import ListenerSettings, Settings, check_exposure
+from penstock.storage.disk import Disk
+from penstock.storage.memory import MemoryStore
+from penstock.storage.metadata import CLUSTER_ID_BYTES
+from penstock.storage.store import Store, StoreSettings
+from penstock.wire.native.frames import FRAME_BYTES_MAX
+from penstock.wire.taskflux import Limits as TaskFluxLimits
+
+log = logging.getLogger(__name__)
+
+_SPACE_CHECK_S = 2.0
+_FRAME_ROOM_BYTES = 1024 * 1024
+
+
+class Server:
+    """A node and its doors, from settings. ``start``, then ``stop``; ``failed`` tells that the node had to give up."""
+
+    def __init__(self, settings: Settings, *, in_memory: bool = False, disk: Disk | None = None) -> None:
+        check_exposure(settings)
+        self.settings = settings
+        self._in_memory = in_memory
+        self._disk = disk
+        self.listeners: list[Listener] = []
+        self.notes: list[str] = []
+        """What the start had to mend, in sentences for the operator."""
+        self._node: Node | None = None
+        self._store: LogStore | None = None
+        self._keeper: Doorkeeper | None = None
+        self._space_task: asyncio.Task[None] | None = None
+
+    @property
+    def node(self) -> Node:
+        """The node, once started."""
+        assert self._node is not None, "the server has not been started"
+        return self._node
+
+    async def start(self) -> None:
+        """Recover, become leader, open the doors. Raises ``StorageError``, ``DoorError``; leaves nothing open then."""
+        # The doors are tried first, so that a port that is taken is told before a long recovery.
+        engine, term = Engine(), 0
+        if self._in_memory:
+            self._store = MemoryStore()
+        else:
+            self._store, engine, term = self._open_store()
+        try:
+            self._node = open_node(engine, self._store, term, self.settings)
+            self._keeper = Doorkeeper(self._node, self.settings.limits.connections, self.settings.limits.inflight_bytes)
+            for key, listener in self.settings.taskflux.open_listeners():
+                opened = Listener("taskflux", key, listener.host, listener.port, self._maker(listener))
+                await opened.open()
+                self.listeners.append(opened)
+        except BaseException:
+            await self.stop()
+            raise
+        if not self._in_memory:
+            settle_interpreter()
+            self._space_task = asyncio.create_task(self._watch_space())
+
+    def _open_store(self) -> tuple[Store, Engine, int]:
+        storage = self.settings.storage
+        store, recovered = Store.open(
+            Path(self.settings.data_dir),
+            row_bytes=ROW_BYTES,
+            new_cluster_id=secrets.token_bytes(CLUSTER_ID_BYTES),
+            node_id=self.settings.node_id,
+            settings=StoreSettings(
+                segment_bytes=storage.segment_bytes,
+                reserve_bytes=storage.reserve_bytes,
+                retention_hours=storage.retention_hours,
+                retention_bytes=storage.retention_bytes,
+            ),
+            disk=self._disk,
+        )
+        self.notes = [*recovered.notes]
+        try:
+            engine = recover(store, recovered.snapshot, recovered.entries, recovered.journal_last_index)
+        except BaseException:
+            store.close()
+            raise
+        return store, engine, recovered.metadata.term
+
+    def _maker(self, listener: ListenerSettings) -> type[TaskFluxConnection]:
+        payload_bytes = self.settings.limits.payload_bytes
+
+        def make() -> TaskFluxConnection:
+            assert self._keeper is not None
+            return TaskFluxConnection(
+                self.node,
+                self._keeper,
+                listener,
+                limits=TaskFluxLimits(payload_bytes_max=payload_bytes),
+                addresses=self._addresses,
+                frame_bytes_max=max(FRAME_BYTES_MAX, payload_bytes + _FRAME_ROOM_BYTES),
+            )
+
+        return make  # type: ignore[return-value]
+
+    def _addresses(self) -> tuple[list[str], int, int]:
+        """What Cluster Metadata tells: the nodes' client addresses, the leader, this node."""
+        first = self.listeners[0]
+        own = self.settings.taskflux.advertise or f"{first.host}:{first.port}"
+        return [own], self.node.consensus.leader, self.node.node_id
+
+    async def _watch_space(self) -> None:
+        """While the disk is full, look every few seconds whether it still is."""
+        while True:
+            await asyncio.sleep(_SPACE_CHECK_S)
+            if self.node.store.disk_full and self.node.store.try_recover_space():
+                log.warning("the disk has space again: puts are taken again")
+
+    async def stop(self) -> None:
+        """Close the doors, finish what is in flight, close the files."""
+        for listener in self.listeners:
+            listener.close()
+        if self._space_task is not None:
+            self._space_task.cancel()
+        if self._node is not None:
+            await self._node.stop()
+        if self._keeper is not None:
+            self._keeper.close_all("the node stops")
+        if self._store is not None:
+            if self._node is None or not self._node.failed.done():
+                self._store.sync()
+            self._store.close()

@@ -1,0 +1,83 @@
+"""From a store to a running node: recovery, then the first entry of a new term."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+from collections.abc import Iterable
+from os import sysconf
+from time import perf_counter
+
+from penstock.consensus.lone import LoneVoter
+from penstock.engine import snapshot
+from penstock.engine.entries import decode_entry
+from penstock.engine.machine import Engine
+from penstock.node.clock import LogClock
+from penstock.node.limits import Limits
+from penstock.node.node import Node
+from penstock.node.storing import LogStore
+from penstock.node.syncing import Syncer
+from penstock.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_PROGRESS_EVERY_S = 2.0
+
+
+def recover(
+    store: LogStore, blocks: Iterable[bytes] | None, entries: Iterable[tuple[int, int, bytes]], journal_index: int
+) -> Engine:
+    """Build the state from the snapshot and the entries after it; the journal is completed on the way."""
+    began = told = perf_counter()
+    engine = snapshot.restore(blocks) if blocks is not None else Engine()
+    st = engine.state
+    first = st.index + 1
+    for index, term, data in entries:
+        engine.apply(index, term, decode_entry(data))
+        if index > journal_index:
+            store.journal_append(index, b"".join(st.rows))
+        st.rows.clear()
+        st.woken.clear()
+        st.broadcasts.clear()
+        if perf_counter() - told > _PROGRESS_EVERY_S:
+            told = perf_counter()
+            log.info("replaying the log: at index %d", index)
+    records = sum(sum(queue.counts) for queue in st.by_uid.values())
+    took_s = perf_counter() - began
+    log.info("recovered %d records, %d entries replayed, in %.2f s", records, st.index + 1 - first, took_s)
+    return engine
+
+
+def open_node(engine: Engine, store: LogStore, term: int, settings: Settings) -> Node:
+    """A node on the running loop, the leader of a new term."""
+    engine.state.payload_bytes_max = settings.limits.payload_bytes
+    engine.state.queues_max = settings.limits.queues
+    storage = settings.storage
+    node = Node(
+        engine,
+        LoneVoter(settings.node_id, term, engine.state.index),
+        store,
+        node_id=settings.node_id,
+        clock=LogClock(),
+        syncer=Syncer(store, storage.mode, storage.sync_thread, storage.interval_ms),
+        limits=Limits(settings.limits.memory_bytes or half_of_memory()),
+        snapshot_bytes=storage.snapshot_bytes,
+        mode=storage.mode,
+    )
+    node.start()
+    return node
+
+
+def half_of_memory() -> int:
+    """Half of the machine's memory, in bytes."""
+    return sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES") // 2
+
+
+def settle_interpreter() -> None:
+    """Set the interpreter up for serving: records are not tracked by the collector, so a full pass finds nothing to do
+    but walks millions of references; and a finished sync must not wait 5 ms for the interpreter's lock."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 50, 1_000_000)
+    sys.setswitchinterval(0.0005)

@@ -1,0 +1,69 @@
+"""What a node needs of a store: ``storage.store.Store`` keeps it on disk, ``storage.memory.MemoryStore`` nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+
+class SnapshotSink(Protocol):
+    """Where the blocks of a snapshot go; used from a writer thread."""
+
+    def write_block(self, block: bytes) -> None:
+        """Add a block."""
+
+    def finish(self) -> None:
+        """Make the snapshot the one to start from."""
+
+    def abort(self) -> None:
+        """Forget it."""
+
+
+class LogStore(Protocol):
+    """The log, its journal and its snapshots."""
+
+    @property
+    def cluster_id(self) -> bytes:
+        """The cluster that this log belongs to."""
+
+    @property
+    def snapshot_index(self) -> int:
+        """Up to where the published snapshot covers the log; -1 without one."""
+
+    @property
+    def log_bytes(self) -> int:
+        """How many bytes of entries have been appended in this process; only grows."""
+
+    @property
+    def disk_full(self) -> bool:
+        """Whether puts must be refused for want of space."""
+
+    def append(self, entries: Sequence[tuple[int, int, bytes]]) -> None:
+        """Write entries (index, term, data), in one write and without a sync."""
+
+    def sync(self) -> object:
+        """Make what was appended durable. May run in a thread; nothing is appended meanwhile."""
+
+    def mark(self) -> object:
+        """Mark the end of an idle log."""
+
+    def save_metadata(self, term: int, vote: int | None) -> None:
+        """Save term and vote, durably."""
+
+    def journal_append(self, index: int, rows: bytes) -> None:
+        """Add the rows of an applied entry."""
+
+    def journal_rows(self, first_index: int, last_index: int) -> Iterator[bytes]:
+        """Rows of a range of entries, in blocks of whole rows. May be consumed in a thread."""
+
+    def begin_snapshot(self, index: int, term: int) -> SnapshotSink:
+        """Begin to write a snapshot."""
+
+    def run_retention(self, now_s: float) -> object:
+        """Drop what is no longer needed of the archive."""
+
+    def try_recover_space(self) -> bool:
+        """Look whether a full disk has space again; tells whether it has."""
+
+    def close(self) -> None:
+        """Sync and close."""

@@ -1,0 +1,96 @@
+"""Where each file of a data directory lies, and how every file of ours begins.
+
+    <data dir>/consensus/
+      raft.log            the live segment of the log                       records, log
+      raft.metadata       term, vote, cluster id, node id                   metadata
+      raft.snapshot       the state at one index                            snapshot
+      archive/<first>.log     sealed segments, named by their first index   archive
+      archive/<first>.events  the journal of each                           journal
+      events/live.events  the journal of the segment that is being applied  journal
+      events/tail         the journal's rows that were in memory when the snapshot was made
+      temp/               files that are being written; emptied at start
+      reserve             space to give up when the disk is full            space
+      lock                held by the process that has the directory open
+      snapshot.new, log.new   a replacement of both under way               replace
+
+Numbers are little-endian. A file begins with the marker and an Int32 version; raft.snapshot has Int32 -2 in between.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+from typing import Final
+
+from penstock.storage.errors import NewerVersion, OlderVersion, WrongMarker
+
+MARKER: Final = b"\x2f\x0f\x6f\x2f"
+VERSION: Final = 2
+FILE_HEADER: Final = struct.Struct("<4si")
+FILE_HEADER_BYTES: Final = FILE_HEADER.size
+
+_SEALED_LOG: Final = re.compile(r"([0-9]{20})\.log")
+
+
+class Layout:
+    """The paths of one data directory."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.consensus = data_dir / "consensus"
+        self.archive = self.consensus / "archive"
+        self.events = self.consensus / "events"
+        self.temp = self.consensus / "temp"
+        self.log = self.consensus / "raft.log"
+        self.metadata = self.consensus / "raft.metadata"
+        self.snapshot = self.consensus / "raft.snapshot"
+        self.live_events = self.events / "live.events"
+        self.tail = self.events / "tail"
+        self.reserve = self.consensus / "reserve"
+        self.lock = self.consensus / "lock"
+        self.next_log = self.temp / "raft.log"
+        """The next segment while a roll is under way: its presence tells a roll from a raft.log that somebody lost."""
+        self.snapshot_new = self.consensus / "snapshot.new"
+        self.log_new = self.consensus / "log.new"
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Every directory, outermost first."""
+        return (self.data_dir, self.consensus, self.archive, self.events, self.temp)
+
+    def sealed_log(self, first_index: int) -> Path:
+        """The archived segment that begins at this index."""
+        return self.archive / f"{first_index:020d}.log"
+
+    def sealed_events(self, first_index: int) -> Path:
+        """The journal of the archived segment that begins at this index."""
+        return self.archive / f"{first_index:020d}.events"
+
+    def sealed_first_indexes(self) -> list[int]:
+        """The first indexes of the archived segments, ascending."""
+        if not self.archive.is_dir():
+            return []
+        matches = (_SEALED_LOG.fullmatch(path.name) for path in self.archive.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
+
+
+def check_file_header(data: bytes, file: Path) -> None:
+    """Raise unless `data` begins with the marker and version 2."""
+    if len(data) < FILE_HEADER_BYTES:
+        raise WrongMarker(file, f"has {len(data)} bytes, too few for marker and version", 0)
+    marker, version = FILE_HEADER.unpack_from(data)
+    if marker != MARKER:
+        raise WrongMarker(file, f"begins with {marker.hex(' ')}, not with the marker {MARKER.hex(' ')}", 0)
+    check_version(version, file)
+
+
+def check_version(version: int, file: Path) -> None:
+    """Raise unless the version is ours."""
+    if version == VERSION:
+        return
+    if version == 1:
+        raise OlderVersion(file)
+    if version > VERSION:
+        raise NewerVersion(file, version)
+    raise WrongMarker(file, f"has the impossible version {version}", 4)

@@ -1,0 +1,269 @@
+"""What a start does with the files that the last run left, whatever it was doing when it ended.
+
+The order: a replacement of snapshot and log is finished or undone (``replace``), an interrupted roll is undone,
+raft.log is read and its torn tail cut, temp/ is emptied, the journal is cut to what is good in it and what log and
+snapshot cover.
+"""
+
+from __future__ import annotations
+
+import os
+
+from penstock.storage.archive import Archive
+from penstock.storage.disk import Disk
+from penstock.storage.errors import Damaged, UnreadableData
+from penstock.storage.journal import BLOCK_ROWS, Journal, JournalGap, create_journal
+from penstock.storage.journalfile import (
+    HEADER_BYTES,
+    Block,
+    Tail,
+    decode_header,
+    decode_tail,
+    encode_header,
+    read_block_header,
+    read_block_rows,
+)
+from penstock.storage.layout import FILE_HEADER_BYTES, Layout, check_file_header
+from penstock.storage.log import Log, create_segment, cut_segment, publish_segment, unseal
+from penstock.storage.reading import DescriptorSource, FileSource
+from penstock.storage.records import Walk, encode_mark, encode_segment_start
+from penstock.storage.scan import LogScan, scan_live
+from penstock.storage.space import Space
+
+
+def empty_temp(disk: Disk, layout: Layout) -> None:
+    """Remove what the last run left half written."""
+    for path in sorted(layout.temp.iterdir()):
+        disk.unlink(path, "temp.unlink")
+
+
+def create_log(disk: Disk, layout: Layout, space: Space, segment_bytes: int) -> None:
+    """Make the first raft.log of a new directory."""
+    descriptor, _ = create_segment(disk, layout, space, segment_bytes, 0, 0)
+    os.close(descriptor)
+    publish_segment(disk, layout)
+
+
+def recover_log(
+    disk: Disk, layout: Layout, space: Space, segment_bytes: int, snapshot: tuple[int, int], notes: list[str]
+) -> tuple[Log, LogScan]:
+    """Open the log as the last run left it; `snapshot` is the index and term of the snapshot, (-1, 0) without one."""
+    archive = Archive(disk, layout)
+    _undo_interrupted_roll(disk, layout, archive, notes)
+    _drop_second_name(disk, layout, archive)
+    descriptor = disk.open(layout.log, "log.open")
+    try:
+        source = DescriptorSource(descriptor, layout.log)
+        first_index = _first_index(source, layout, archive)
+        scan = scan_live(source, layout.log, first_index, snapshot[0] + 1)
+        _mend(disk, layout, space, segment_bytes, descriptor, scan, notes)
+        log = Log(disk, layout, space, archive, segment_bytes, descriptor, scan)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    if log.take_back_if_empty():
+        notes.append(f"a segment that had no entries yet was taken back; raft.log begins at {log.first_index} again")
+    log.preallocate()
+    _check_reach(layout, log, snapshot[0])
+    if log.last_index < snapshot[0]:
+        notes.append(f"the snapshot is at {snapshot[0]}, ahead of the log's last entry {log.last_index}")
+        log.restart_at(snapshot[0] + 1, snapshot[1])
+    # What was read may be in the system's memory only: durable is what is synced now.
+    log.sync()
+    return log, scan
+
+
+def _undo_interrupted_roll(disk: Disk, layout: Layout, archive: Archive, notes: list[str]) -> None:
+    if layout.log.exists():
+        return
+    if not layout.next_log.exists() or not archive.first_indexes:
+        raise Damaged(layout.log, "is missing")
+    first_index = unseal(disk, layout, archive)
+    notes.append(f"the roll of the segment that begins at {first_index} was interrupted and has been undone")
+
+
+def _drop_second_name(disk: Disk, layout: Layout, archive: Archive) -> None:
+    """A rename that reached one directory and not the other leaves one file with two names."""
+    if archive.first_indexes:
+        sealed = layout.sealed_log(archive.first_indexes[-1])
+        if os.path.samefile(sealed, layout.log):
+            archive.take_back()
+            disk.unlink(sealed, "log.unlink")
+            disk.fsync_directory(layout.archive, "log.sync_directory")
+
+
+def _first_index(source: DescriptorSource, layout: Layout, archive: Archive) -> int | None:
+    """Where raft.log must begin, if its own first record cannot tell; else None."""
+    check_file_header(source.read(0, FILE_HEADER_BYTES), layout.log)
+    walk = Walk(source)
+    next(iter(walk), None)
+    if walk.first_index is not None or not archive.first_indexes:
+        return None
+    return archive.scan(archive.first_indexes[-1]).last_index + 1
+
+
+def _mend(
+    disk: Disk, layout: Layout, space: Space, segment_bytes: int, descriptor: int, scan: LogScan, notes: list[str]
+) -> None:
+    """Cut the torn tail and write lost marks again."""
+    if scan.torn is not None:
+        cut_segment(disk, layout, space, segment_bytes, descriptor, scan.end)
+    if scan.lost_marks:
+        # A mark says that what stands before it is on disk, so it must be.
+        disk.fdatasync(descriptor, "log.sync", layout.log)
+    for mark in scan.lost_marks:
+        data = encode_mark(mark.index, mark.term, mark.index)
+        disk.pwrite(descriptor, data, mark.offset, "log.write", layout.log)
+        notes.append(f"{layout.log}: the damaged mark at offset {mark.offset} was written again")
+    if scan.end == FILE_HEADER_BYTES:
+        start = encode_segment_start(scan.first_index, scan.last_term)
+        disk.pwrite(descriptor, start, 0, "log.write", layout.log)
+        scan.end = len(start)
+
+
+def _check_reach(layout: Layout, log: Log, snapshot_index: int) -> None:
+    """Raise if entries between the snapshot and the log are missing."""
+    if log.oldest_index > snapshot_index + 1:
+        file = layout.log if log.oldest_index == log.first_index else layout.sealed_log(log.oldest_index)
+        raise Damaged(file, f"begins at entry {log.oldest_index}, entries from {snapshot_index + 1} on are missing")
+
+
+def recover_journal(
+    disk: Disk, layout: Layout, row_bytes: int, log: Log, snapshot_index: int, notes: list[str]
+) -> tuple[Journal, JournalGap | None]:
+    """Open the journal at its last good block that log and snapshot cover; replay adds the rest."""
+    journal = Journal(disk, layout, row_bytes, log.segment_after)
+    covered = max(log.last_index, snapshot_index)
+    _take_back_sealed(disk, layout, log.first_index)
+    _adopt_live(disk, layout, row_bytes, log, journal, covered, notes)
+    if journal.last_index < snapshot_index:
+        _refill_from_tail(layout, row_bytes, journal, covered, notes)
+    log.segments_changed = journal.segments_changed
+    if journal.last_index >= snapshot_index:
+        return journal, None
+    gap = JournalGap(journal.last_index + 1, snapshot_index)
+    notes.append(str(gap))
+    journal.skip_to(snapshot_index + 1)
+    return journal, gap
+
+
+def _take_back_sealed(disk: Disk, layout: Layout, live_first: int) -> None:
+    """The journal of a log segment that is live again is live again too."""
+    sealed = layout.sealed_events(live_first)
+    if sealed.exists():
+        disk.rename(sealed, layout.live_events, "journal.unseal")
+        disk.fsync_directory(layout.events, "journal.sync_directory")
+        disk.fsync_directory(layout.archive, "journal.sync_directory")
+
+
+def _adopt_live(
+    disk: Disk, layout: Layout, row_bytes: int, log: Log, journal: Journal, covered: int, notes: list[str]
+) -> None:
+    segments = log.segments
+    sealed = [first for first in segments if layout.sealed_events(first).exists()]
+    # The journal is in the segment after the last one whose journal is sealed.
+    first_index = log.segment_after(sealed[-1]) if sealed else segments[0]
+    if first_index is None:
+        first_index = log.first_index
+    if layout.live_events.exists():
+        first_index = _check_live_header(disk, layout, row_bytes, segments, first_index, notes)
+    if not layout.live_events.exists():
+        descriptor = create_journal(disk, layout, first_index, row_bytes)
+        journal.adopt(descriptor, first_index, [], first_index - 1, b"")
+        return
+    boundary = log.segment_after(first_index)
+    limit = covered if boundary is None else min(covered, boundary - 1)
+    descriptor = disk.open(layout.live_events, "journal.open")
+    source = DescriptorSource(descriptor, layout.live_events)
+    blocks, rows, fault = _good_blocks(source, row_bytes, first_index, limit)
+    end = blocks[-1].end if blocks else HEADER_BYTES
+    last_index = blocks[-1].last_index if blocks else first_index - 1
+    if rows is not None:
+        reopened = blocks.pop()
+        end = reopened.offset
+    if source.size_bytes > end:
+        disk.truncate(descriptor, end, "journal.truncate", layout.live_events)
+    if fault is not None:
+        notes.append(f"{layout.live_events}: cut at offset {end} ({fault}); replay writes the rest again")
+    journal.adopt(descriptor, first_index, blocks, last_index, rows or b"")
+
+
+def _check_live_header(
+    disk: Disk, layout: Layout, row_bytes: int, segments: list[int], expected: int, notes: list[str]
+) -> int:
+    """The segment that live.events is of; a file that cannot be gone on with is removed."""
+    with FileSource(layout.live_events) as source:
+        header = source.read(0, HEADER_BYTES)
+        try:
+            found, found_row_bytes = decode_header(header, layout.live_events)
+            if found_row_bytes == row_bytes and found in segments:
+                return found
+            reason = f"is of the segment at {found} with rows of {found_row_bytes} bytes"
+        except UnreadableData as error:
+            reason = error.reason
+        block = read_block_header(source, HEADER_BYTES, row_bytes, expected)
+        if isinstance(block, Block) and block.first_index == expected and read_block_rows(source, block):
+            # Only the header is damaged, and what it said is known.
+            disk_header = encode_header(expected, row_bytes)
+        else:
+            disk_header = b""
+    if disk_header:
+        descriptor = disk.open(layout.live_events, "journal.open")
+        try:
+            disk.pwrite(descriptor, disk_header, 0, "journal.write", layout.live_events)
+        finally:
+            os.close(descriptor)
+        notes.append(f"{layout.live_events}: {reason}; the header was written again")
+    else:
+        disk.unlink(layout.live_events, "journal.unlink")
+        notes.append(f"{layout.live_events}: {reason}; begun anew")
+    return expected
+
+
+def _good_blocks(
+    source: DescriptorSource, row_bytes: int, first_index: int, limit: int
+) -> tuple[list[Block], bytes | None, str | None]:
+    """The blocks that are good and cover nothing beyond `limit`; the last one's rows if it is to be opened again.
+
+    A block with fewer rows than a full one was closed because its segment was sealed, or a gap followed. In the live
+    file the first means that a crash came before the seal was done, so the block goes on.
+    """
+    blocks: list[Block] = []
+    last_rows = b""
+    offset, expected = HEADER_BYTES, first_index
+    fault: str | None = None
+    while block := read_block_header(source, offset, row_bytes, expected):
+        if isinstance(block, str):
+            fault = block
+            break
+        if blocks and blocks[-1].row_count < BLOCK_ROWS and block.first_index == expected:
+            fault = "a block follows one that is not full"
+            break
+        if block.last_index > limit:
+            fault = f"a block of entries up to {block.last_index}, known are those up to {limit}"
+            break
+        rows = read_block_rows(source, block)
+        if rows is None:
+            fault = "wrong checksum of a block"
+            break
+        blocks.append(block)
+        last_rows = rows
+        offset, expected = block.end, block.last_index + 1
+    if blocks and blocks[-1].row_count < BLOCK_ROWS:
+        return blocks, last_rows, fault
+    return blocks, None, fault
+
+
+def _refill_from_tail(layout: Layout, row_bytes: int, journal: Journal, covered: int, notes: list[str]) -> None:
+    """Bring back the rows that were in memory when the snapshot was made."""
+    if not layout.tail.exists():
+        return
+    try:
+        with FileSource(layout.tail) as source:
+            tail = decode_tail(source.read(0, source.size_bytes), layout.tail, row_bytes)
+    except UnreadableData as error:
+        notes.append(f"{error.file}: {error.reason}; left aside")
+        return
+    last_index = min(tail.last_index, covered)
+    if tail.first_index <= journal.last_index + 1 <= last_index:
+        journal.refill(Tail(tail.first_index, last_index, tail.rows))

@@ -1,0 +1,377 @@
+"""The door to storage: everything a node does with its data directory goes through ``Store``.
+
+The duties of the caller, in order:
+
+- replay ``Recovered.entries`` into a state loaded from ``Recovered.snapshot``, with ``journal_append`` for each entry,
+  before the first ``append``;
+- save term and vote (``save_metadata``) before acting on them;
+- answer for an entry only when ``durable_index`` has reached it (in the modes that promise so), and it is committed;
+- call ``journal_append`` once for each entry that it applies, in order; begin a snapshot only at an applied entry;
+- stop at the first ``StorageFailed``. Only a snapshot that found no space (``DiskExhausted``) may be given up and tried
+  again later.
+
+Threads: one thread owns the store. Besides it, one thread at a time may be inside ``sync``, and one inside the
+``write_block`` or ``finish`` of a snapshot, while the owner goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from penstock.storage.disk import Disk
+from penstock.storage.errors import Damaged, NotADataDirectory, StorageFailed, WrongNode
+from penstock.storage.journal import Journal, JournalGap
+from penstock.storage.journalfile import ROW_BYTES_MAX, ROW_BYTES_MIN
+from penstock.storage.layout import Layout
+from penstock.storage.lock import DirectoryLock
+from penstock.storage.log import Log
+from penstock.storage.metadata import CLUSTER_ID_BYTES, Metadata, load_metadata, save_metadata
+from penstock.storage.reading import FileSource
+from penstock.storage.records import Entry
+from penstock.storage.recovery import create_log, empty_temp, recover_journal, recover_log
+from penstock.storage.replace import finish_replacement
+from penstock.storage.scan import TornTail, scan_live
+from penstock.storage.snapshot import SnapshotReader, SnapshotWriter
+from penstock.storage.space import Space
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """What an operator can choose about the files."""
+
+    segment_bytes: int = 64 * MIB
+    """The length of entries after which the log begins a new segment."""
+    reserve_bytes: int = 64 * MIB
+    """The space kept aside for a full disk; 0 for none."""
+    retention_hours: float = 168
+    """The age from which an archived segment may go."""
+    retention_bytes: int = 8 * 1024 * MIB
+    """The size of the archive from which its oldest segments may go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a start found."""
+
+    metadata: Metadata
+    snapshot: SnapshotReader | None
+    entries: Iterator[Entry]
+    """The entries after the snapshot in order, read as they are asked for. Raises ``Damaged`` where one is bad."""
+    torn: list[TornTail]
+    """What was cut from the end of the log."""
+    journal_last_index: int
+    """The last entry whose journal rows are there; ``journal_append`` passes over what comes again up to it."""
+    journal_gap: JournalGap | None
+    """Entries before the snapshot whose journal rows are lost, if any."""
+    is_new: bool
+    """Whether the directory was made by this start."""
+    notes: list[str]
+    """What was done to the files, in sentences for the operator."""
+
+
+class Store:
+    """An open data directory. Made by ``Store.open``."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        disk: Disk,
+        settings: StoreSettings,
+        lock: DirectoryLock,
+        space: Space,
+        metadata: Metadata,
+        log: Log,
+        journal: Journal,
+        snapshot: tuple[int, int],
+    ) -> None:
+        self.data_dir = layout.data_dir
+        self.metadata = metadata
+        """Term, vote, and the ids, as they are on disk."""
+        self.snapshot_index, self.snapshot_term = snapshot
+        """Index and term of the published snapshot; -1 and 0 without one."""
+        self._layout = layout
+        self._disk = disk
+        self._settings = settings
+        self._lock = lock
+        self._space = space
+        self._log = log
+        self._journal = journal
+        self._snapshot_writer: SnapshotWriter | None = None
+
+    @property
+    def cluster_id(self) -> bytes:
+        """The cluster that this directory belongs to."""
+        return self.metadata.cluster_id
+
+    @classmethod
+    def open(
+        cls,
+        data_dir: Path | str,
+        *,
+        row_bytes: int,
+        new_cluster_id: bytes,
+        node_id: int,
+        settings: StoreSettings | None = None,
+        disk: Disk | None = None,
+    ) -> tuple[Store, Recovered]:
+        """Open the directory, made if missing, and bring its files in order.
+
+        `row_bytes` is the length of a journal row; `new_cluster_id` (16 random bytes) goes into a new directory only.
+        Raises an ``UnreadableData`` where the files cannot be started from, ``DirectoryInUse``, or ``StorageFailed``.
+        """
+        if not ROW_BYTES_MIN <= row_bytes <= ROW_BYTES_MAX or len(new_cluster_id) != CLUSTER_ID_BYTES:
+            raise ValueError(f"rows of {row_bytes} bytes, a cluster id of {len(new_cluster_id)} bytes")
+        layout = Layout(Path(data_dir))
+        disk, settings = disk or Disk(), settings or StoreSettings()
+        _make_directories(disk, layout)
+        lock = DirectoryLock(disk, layout)
+        try:
+            return _Opening(layout, disk, settings, lock, row_bytes).run(
+                cls, Metadata(0, None, new_cluster_id, node_id)
+            )
+        except BaseException:
+            lock.release()
+            raise
+
+    # The log
+
+    @property
+    def first_index(self) -> int:
+        """The oldest entry that can still be read."""
+        return self._log.oldest_index
+
+    @property
+    def last_index(self) -> int:
+        """The last entry appended, -1 if none ever was."""
+        return self._log.last_index
+
+    @property
+    def last_term(self) -> int:
+        """The term of the last entry, 0 if none ever was."""
+        return self._log.last_term
+
+    @property
+    def durable_index(self) -> int:
+        """The last entry known to be on disk."""
+        return self._log.durable_index
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of entries appended since the start; only grows."""
+        return self._log.log_bytes
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Write entries (index, term, bytes) behind the last one, with one system call; not synced.
+
+        Indexes go on from ``last_index``, terms never fall, each entry has 1 to ``ENTRY_BYTES_MAX`` bytes. Where a
+        segment is full, it is sealed on the way, which syncs everything before.
+        """
+        self._log.append(entries)
+
+    def sync(self) -> int:
+        """Return when everything appended before the call is on disk, and how far that is. May run in a thread."""
+        return self._log.sync()
+
+    def mark(self) -> bool:
+        """To be called 50 ms after the last batch: writes down that it is synced. False if there is nothing to say."""
+        return self._log.mark()
+
+    def truncate_from(self, index: int) -> None:
+        """Drop the entries from `index` on, durably: they conflict with the leader's. None of them may be applied."""
+        if index <= max(self.snapshot_index, self._journal.last_index):
+            raise ValueError(f"entry {index} is applied and cannot be dropped")
+        self._log.truncate_from(index)
+
+    def term_of(self, index: int) -> int | None:
+        """The term of an entry or of the snapshot's last one; None if it is not known (any more)."""
+        if index == self.snapshot_index:
+            return self.snapshot_term
+        return self._log.term_of(index)
+
+    def read(self, first: int, last: int) -> Iterator[Entry]:
+        """The entries from `first` to `last`, both included, from the archive too; ends early if there are fewer."""
+        return self._log.read(first, last)
+
+    # Metadata
+
+    def save_metadata(self, term: int, vote: int | None) -> None:
+        """Make term and vote durable."""
+        metadata = replace(self.metadata, term=term, vote=vote)
+        if metadata != self.metadata:
+            save_metadata(self._disk, self._layout, metadata)
+            self.metadata = metadata
+
+    # The journal
+
+    @property
+    def journal_last_index(self) -> int:
+        """The last entry whose rows the journal has."""
+        return self._journal.last_index
+
+    def journal_append(self, index: int, rows: bytes) -> None:
+        """Add the rows (none, one or many) of one applied entry. Entries come in order; what is here is passed over."""
+        self._journal.append(index, rows)
+
+    def journal_rows(self, first_index: int, last_index: int) -> Iterator[bytes]:
+        """The rows of these entries in order, whole rows, many in each piece; also those still in memory."""
+        return self._journal.rows(first_index, last_index)
+
+    # Snapshots
+
+    def begin_snapshot(self, index: int, term: int) -> SnapshotWriter:
+        """Begin a snapshot of the state after entry `index`, which is applied. One at a time."""
+        if self._snapshot_writer is not None:
+            raise ValueError("a snapshot is under way")
+        if not self.snapshot_index <= index <= min(self._journal.last_index, self._log.last_index):
+            raise ValueError(f"no snapshot at {index}: it is not applied, or older than the last snapshot")
+        publishing = _Publishing(self, index, term)
+        before, ended = publishing.sync_what_it_leans_on, publishing.ended
+        self._snapshot_writer = SnapshotWriter(self._disk, self._layout, index, term, before, ended)
+        return self._snapshot_writer
+
+    def run_retention(self, now_s: float) -> list[int]:
+        """Delete archived segments that may go; `now_s` is the wall clock. Returns the first index of each."""
+        covered_end = min(self.snapshot_index + 1, self._journal.first_index)
+        age_s_max = self._settings.retention_hours * 3600
+        return self._log.retire(now_s, covered_end, age_s_max, self._settings.retention_bytes)
+
+    def hold(self, name: str, index: int) -> None:
+        """Keep the segments from this entry on for a named reader, within the archive's size; not over a restart."""
+        self._log.archive.hold(name, index)
+
+    def release(self, name: str) -> None:
+        """End a hold."""
+        self._log.archive.release(name)
+
+    # Space
+
+    @property
+    def disk_full(self) -> bool:
+        """Whether puts should be refused: the disk was full, the reserve is in use."""
+        return self._space.full
+
+    def try_recover_space(self) -> bool:
+        """To be called every few seconds while ``disk_full``: True once there is room and a reserve again."""
+        if self._space.full and self._space.try_recover():
+            self._log.preallocate()
+        return not self._space.full
+
+    def close(self) -> None:
+        """Sync the log, close the files and let go of the directory; no other thread may be in the store any more."""
+        try:
+            if self._snapshot_writer is not None:
+                self._snapshot_writer.abort()
+            self._log.close()
+        finally:
+            self._journal.close()
+            self._lock.release()
+
+
+class _Publishing:
+    """What has to be on disk before a snapshot may say that everything up to its index is."""
+
+    def __init__(self, store: Store, index: int, term: int) -> None:
+        self._store = store
+        self._index, self._term = index, term
+        # Taken now, by the thread that owns the store; used later by the one that writes the snapshot.
+        self._tail = store._journal.tail(index)
+        self._journal_descriptor = store._journal.dup()
+        self._log_descriptor = store._log.dup() if store.durable_index < index else -1
+
+    def sync_what_it_leans_on(self) -> None:
+        store = self._store
+        try:
+            if self._log_descriptor >= 0:
+                store._disk.fdatasync(self._log_descriptor, "log.sync", store._layout.log)
+            store._journal.sync(self._journal_descriptor)
+        except StorageFailed as error:
+            # These files are gone on with, and a second sync could succeed without having written what the first lost.
+            store._log.fail(error)
+            raise
+        store._journal.save_tail(self._tail)
+
+    def ended(self, published: bool) -> None:
+        for descriptor in (self._log_descriptor, self._journal_descriptor):
+            if descriptor >= 0:
+                os.close(descriptor)
+        store = self._store
+        store._snapshot_writer = None
+        if published:
+            store.snapshot_index, store.snapshot_term = self._index, self._term
+
+
+class _Opening:
+    """The steps of ``Store.open`` after the lock is held."""
+
+    def __init__(
+        self, layout: Layout, disk: Disk, settings: StoreSettings, lock: DirectoryLock, row_bytes: int
+    ) -> None:
+        self.layout, self.disk, self.settings, self.lock = layout, disk, settings, lock
+        self.row_bytes = row_bytes
+        self.notes: list[str] = []
+
+    def run(self, cls: type[Store], new_metadata: Metadata) -> tuple[Store, Recovered]:
+        layout, disk, settings = self.layout, self.disk, self.settings
+        space = Space(disk, layout, settings.reserve_bytes, settings.segment_bytes)
+        disk.relief = space.relief
+        space.start()
+        if (note := finish_replacement(disk, layout)) is not None:
+            self.notes.append(note)
+        metadata = load_metadata(layout)
+        is_new = metadata is None
+        if metadata is None:
+            self._check_unused()
+            create_log(disk, layout, space, settings.segment_bytes)
+            metadata = new_metadata
+        elif metadata.node_id != new_metadata.node_id:
+            raise WrongNode(layout.metadata, metadata.node_id, new_metadata.node_id)
+        reader = SnapshotReader(layout.snapshot) if layout.snapshot.exists() else None
+        snapshot = (-1, 0) if reader is None else (reader.last_index, reader.last_term)
+        log, scan = recover_log(disk, layout, space, settings.segment_bytes, snapshot, self.notes)
+        try:
+            empty_temp(disk, layout)
+            journal, gap = recover_journal(disk, layout, self.row_bytes, log, snapshot[0], self.notes)
+            if is_new:
+                # Last of all: a directory with metadata is a whole one.
+                save_metadata(disk, layout, metadata)
+        except BaseException:
+            log.close()
+            raise
+        store = cls(layout, disk, settings, self.lock, space, metadata, log, journal, snapshot)
+        return store, Recovered(
+            metadata=metadata,
+            snapshot=reader,
+            entries=log.entries_from(snapshot[0] + 1),
+            torn=[] if scan.torn is None else [scan.torn],
+            journal_last_index=journal.last_index,
+            journal_gap=gap,
+            is_new=is_new,
+            notes=self.notes,
+        )
+
+    def _check_unused(self) -> None:
+        """A directory without metadata is new, and then it holds nothing."""
+        layout = self.layout
+        if layout.snapshot.exists() or layout.sealed_first_indexes():
+            raise Damaged(layout.metadata, "is missing, though there is a state: the vote may have been lost with it")
+        if layout.log.exists():
+            # The making of a directory was interrupted; an entry was never written before the metadata was.
+            with FileSource(layout.log) as source:
+                scan = scan_live(source, layout.log, None, 0)
+            if scan.last_index >= 0 or scan.first_index:
+                raise Damaged(layout.metadata, "is missing, though raft.log has entries: the vote may have been lost")
+
+
+def _make_directories(disk: Disk, layout: Layout) -> None:
+    for path in layout.directories:
+        if path.is_dir():
+            continue
+        if path.exists():
+            raise NotADataDirectory(path, "is a file, not a directory")
+        disk.mkdir(path, "directory.create")
+        disk.fsync_directory(path.parent, "directory.sync_directory")

@@ -1,0 +1,238 @@
+"""Checking every checksum of a data directory or of one file: what ``penstock storage verify`` does.
+
+Nothing is changed and no lock is taken. On the files of a running node the end of raft.log may look torn: it is being
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from penstock.storage import journalfile
+from penstock.storage.errors import Damaged, NotADataDirectory, StorageError
+from penstock.storage.inspect import FileKind, describe, kind_of, version_of
+from penstock.storage.layout import Layout
+from penstock.storage.metadata import load_metadata
+from penstock.storage.reading import FileSource
+from penstock.storage.scan import LogScan, scan_live, scan_sealed
+from penstock.storage.snapshot import SnapshotReader
+
+Severity = Literal["damage", "torn", "gap"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is not as it was written.
+
+    "damage" keeps a node from starting or a reader from reading; "torn" is cut off by the next start; "gap" are rows
+    that the journal lacks.
+    """
+
+    file: Path
+    offset: int | None
+    reason: str
+    severity: Severity = "damage"
+
+    def __str__(self) -> str:
+        where = "" if self.offset is None else f", offset {self.offset}"
+        return f"{self.severity}: {self.file}{where}: {self.reason}"
+
+
+@dataclass(slots=True)
+class Report:
+    """What was checked and what is wrong."""
+
+    files: list[Path] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    entries: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether a node can start from these files with nothing lost: a torn tail is no loss, damage and gaps are."""
+        return all(problem.severity == "torn" for problem in self.problems)
+
+
+def verify(path: Path) -> Report:
+    """Check one file, or a whole data directory and that its files fit together."""
+    if path.is_dir():
+        return _Verifier(Layout(path)).run()
+    report = Report()
+    _verify_file(report, path)
+    return report
+
+
+class _Verifier:
+    """The check of a whole directory."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._report = Report()
+
+    def run(self) -> Report:
+        layout = self._layout
+        if not layout.consensus.is_dir():
+            raise NotADataDirectory(layout.data_dir, "has no directory consensus/")
+        with self._file(layout.metadata):
+            if load_metadata(layout) is None:
+                raise Damaged(layout.metadata, "is missing")
+        snapshot_index = self._snapshot()
+        last_index = self._logs(snapshot_index)
+        self._journals(max(last_index, snapshot_index), snapshot_index)
+        return self._report
+
+    @contextmanager
+    def _file(self, path: Path) -> Iterator[None]:
+        with _recorded(self._report, path):
+            yield
+
+    def _snapshot(self) -> int:
+        layout, last_index = self._layout, -1
+        if layout.snapshot.exists():
+            with self._file(layout.snapshot):
+                reader = SnapshotReader(layout.snapshot)
+                last_index = reader.last_index
+                for _ in reader:
+                    pass
+        return last_index
+
+    def _logs(self, snapshot_index: int) -> int:
+        """Check all segments and that each goes on where the one before ended; returns the last index."""
+        layout, report = self._layout, self._report
+        expected: int | None = None
+        term = 0
+        for first in layout.sealed_first_indexes():
+            path = layout.sealed_log(first)
+            self._follows(path, expected, first, snapshot_index)
+            # If this segment cannot be read, the next one is believed.
+            expected = None
+            with self._file(path), FileSource(path) as source:
+                scan = scan_sealed(source, path, first, term)
+                expected, term = scan.last_index + 1, scan.last_term
+                report.entries += len(scan.offsets)
+        last_index = -1
+        with self._file(layout.log), FileSource(layout.log) as source:
+            scan = scan_live(source, layout.log, None, snapshot_index + 1, term)
+            last_index = scan.last_index
+            self._follows(layout.log, expected, scan.first_index, snapshot_index)
+            _note_scan(report, layout.log, scan)
+        return last_index
+
+    def _follows(self, path: Path, expected: int | None, first: int, snapshot_index: int) -> None:
+        if expected is None or expected == first:
+            return
+        if expected < first <= snapshot_index + 1:
+            reason = (
+                f"begins at entry {first}, the log before it ends with {expected - 1}; the snapshot is later than both"
+            )
+            self._report.problems.append(Problem(path, None, reason, "gap"))
+        else:
+            reason = f"begins at entry {first}, the log before it ends with {expected - 1}"
+            self._report.problems.append(Problem(path, None, reason))
+
+    def _journals(self, covered: int, snapshot_index: int) -> None:
+        layout = self._layout
+        paths = [layout.sealed_events(first) for first in layout.sealed_first_indexes()]
+        expected: int | None = None
+        for path in [path for path in paths if path.exists()] + [layout.live_events]:
+            with self._file(path):
+                expected = _check_journal(self._report, path, expected)
+        if layout.tail.exists():
+            with self._file(layout.tail), FileSource(layout.tail) as source:
+                tail = journalfile.decode_tail(source.read(0, source.size_bytes), layout.tail, 1)
+                if expected is not None and tail.first_index <= expected <= tail.last_index:
+                    expected = tail.last_index + 1
+        if expected is not None and expected <= snapshot_index:
+            reason = f"the journal lacks entries {expected} to {snapshot_index}, which lie before the snapshot"
+            self._report.problems.append(Problem(layout.live_events, None, reason, "gap"))
+        if expected is not None and expected - 1 > covered:
+            reason = f"the journal has entries up to {expected - 1}, the log up to {covered}; the next start cuts it"
+            self._report.problems.append(Problem(layout.live_events, None, reason, "torn"))
+
+
+def _check_journal(report: Report, path: Path, expected: int | None) -> int:
+    """Check every block of one journal file and note its gaps; returns the index after its last block."""
+    with FileSource(path) as source:
+        first_index, row_bytes = journalfile.decode_header(source.read(0, journalfile.HEADER_BYTES), path)
+        if expected is not None and expected < first_index:
+            report.problems.append(
+                Problem(path, None, f"the journal lacks entries {expected} to {first_index - 1}", "gap")
+            )
+        following = first_index
+        for block in journalfile.iterate_blocks(source, path):
+            rows = journalfile.read_block_rows(source, block)
+            if rows is None:
+                raise Damaged(path, "wrong checksum of a block", block.offset)
+            inside = journalfile.rows_between(rows, row_bytes, block.first_index, block.last_index)
+            if len(inside) != len(rows):
+                raise Damaged(path, "a block has rows of other entries than it says", block.offset)
+            if block.first_index > following:
+                reason = f"the journal lacks entries {following} to {block.first_index - 1}"
+                report.problems.append(Problem(path, block.offset, reason, "gap"))
+            report.rows += block.row_count
+            following = block.last_index + 1
+    return following
+
+
+def _note_scan(report: Report, path: Path, scan: LogScan) -> None:
+    report.entries += len(scan.offsets)
+    if scan.torn is not None:
+        report.problems.append(Problem(path, scan.torn.offset, scan.torn.reason, "torn"))
+    for mark in scan.lost_marks:
+        report.problems.append(Problem(path, mark.offset, "a damaged mark; no entry is missing", "torn"))
+
+
+def _verify_file(report: Report, path: Path) -> None:
+    kind = kind_of(path)
+    with _recorded(report, path):
+        with FileSource(path) as source:
+            version = version_of(source, path, kind)
+        check = _CHECKS[kind] if version == 2 else _check_described
+        check(report, path)
+
+
+def _check_log(report: Report, path: Path) -> None:
+    with FileSource(path) as source:
+        if path.name == "raft.log":
+            _note_scan(report, path, scan_live(source, path, None, 0))
+        else:
+            first = int(path.stem) if path.stem.isdigit() else None
+            scan = scan_sealed(source, path, first)
+            report.entries += len(scan.offsets)
+
+
+def _check_events(report: Report, path: Path) -> None:
+    _check_journal(report, path, None)
+
+
+def _check_described(_report: Report, path: Path) -> None:
+    """What can be read to its end is good."""
+    for line in describe(path):
+        if line.kind == "bad":
+            raise Damaged(path, str(line.fields["reason"]), line.offset)
+
+
+_CHECKS: dict[FileKind, Callable[[Report, Path], None]] = {
+    "log": _check_log,
+    "metadata": _check_described,
+    "snapshot": _check_described,
+    "events": _check_events,
+    "tail": _check_described,
+}
+
+
+@contextmanager
+def _recorded(report: Report, path: Path) -> Iterator[None]:
+    """Count the file, and turn what is raised about it into a problem."""
+    report.files.append(path)
+    if path.exists():
+        report.bytes += path.stat().st_size
+    try:
+        yield
+    except StorageError as error:
+        report.problems.append(Problem(error.file, error.offset, error.reason))

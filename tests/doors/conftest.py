@@ -1,0 +1,199 @@
+"""How the doors' tests run: a node without a disk on a loop of its own thread, and real sockets to talk to it.
+
+Time is the loop's own and is advanced by hand (`DoorServer.advance`), so no test waits for a timeout to pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import pytest
+import uvloop
+
+from penstock.doors.listening import Doorkeeper, Listener
+from penstock.doors.taskflux import TaskFluxConnection
+from penstock.engine.machine import Engine
+from penstock.node.node import Node
+from penstock.node.opening import open_node
+from penstock.settings import Settings
+from penstock.settings.schema import ListenerSettings
+from penstock.storage.memory import MemoryStore
+from penstock.wire.taskflux import Limits
+
+T = TypeVar("T")
+WITHIN_S = 20.0
+"""How long a test waits for what must come; only a failing one waits so long."""
+
+
+class AdvancedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock can be put forward."""
+
+    ahead_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead_s
+
+
+class DoorServer:
+    """A node with TaskFlux listeners on free ports, running in a thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.store = MemoryStore()
+        self.node: Node
+        self.keeper: Doorkeeper
+        self.connections: list[TaskFluxConnection] = []
+        self.addresses: tuple[list[str], int, int] = (["127.0.0.1:2602"], 0, 0)
+        self._listeners: list[Listener] = []
+        self._unseen: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: self._unseen.append(context))
+        self._thread = threading.Thread(target=self._run, name="door-server", daemon=True)
+
+    def start(self, connections_max: int = 1000) -> None:
+        """Start the thread and the node."""
+        self._thread.start()
+
+        async def begin() -> None:
+            self.node = open_node(Engine(), self.store, 0, Settings())
+            self.keeper = Doorkeeper(self.node, connections_max)
+
+        self.run(begin())
+
+    def listen(self, *, limits: Limits | None = None, **settings: Any) -> int:
+        """Open a listener with these settings of the schema; returns its port."""
+        listener_settings = ListenerSettings(port=0, **settings)
+
+        def make() -> TaskFluxConnection:
+            connection = TaskFluxConnection(
+                self.node,
+                self.keeper,
+                listener_settings,
+                limits=limits if limits is not None else Limits(),
+                addresses=lambda: self.addresses,
+                frame_bytes_max=32 * 1024 * 1024,
+            )
+            self.connections.append(connection)
+            return connection
+
+        listener = Listener("taskflux", "taskflux", "127.0.0.1", 0, make)
+        self.run(listener.open())
+        self._listeners.append(listener)
+        return listener.port
+
+    def run(self, coroutine: Any) -> Any:
+        """Run a coroutine on the loop to its end."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(WITHIN_S)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function on the loop's thread, between two turns of it."""
+        done: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def call() -> None:
+            try:
+                done.set_result(function())
+            except BaseException as problem:
+                done.set_exception(problem)
+
+        self.loop.call_soon_threadsafe(call)
+        return done.result(WITHIN_S)
+
+    def until(self, holds: Callable[[], object]) -> None:
+        """Turn the loop until something holds; fails if it never does."""
+        give_up_s = time.monotonic() + WITHIN_S
+        while not self.call(holds):
+            assert time.monotonic() < give_up_s, "it never came to hold"
+
+    def advance(self, seconds: float) -> None:
+        """Put the loop's clock forward; what is due by then happens."""
+        assert isinstance(self.loop, AdvancedLoop)
+        loop = self.loop
+
+        def advance() -> None:
+            loop.ahead_s += seconds
+
+        self.call(advance)
+        self.call(lambda: None)
+
+    def turn_leadership_over(self, leader: int) -> None:
+        """From now on another node leads (-1: none is known)."""
+
+        def lose() -> None:
+            self.node.consensus._leader = leader  # type: ignore[attr-defined]
+            self.node.step()
+
+        self.call(lose)
+
+    def hold_commits(self) -> Callable[[], None]:
+        """Let nothing be committed until the function returned is called."""
+        held: list[Any] = []
+        consensus = self.node.consensus
+        persisted = consensus.persisted
+
+        def release() -> None:
+            consensus.persisted = persisted  # type: ignore[method-assign]
+            for ready in held:
+                persisted(ready)
+            self.node.step()
+
+        self.call(lambda: setattr(consensus, "persisted", held.append))
+        return lambda: self.call(release)
+
+    def queue(self, name: str = "") -> Any:
+        """A queue of the engine."""
+        return self.node.engine.state.by_name[name]
+
+    def stop(self) -> None:
+        """End all; what went wrong unseen is told now."""
+
+        async def end() -> None:
+            for listener in self._listeners:
+                listener.close()
+            await self.node.stop()
+            self.keeper.close_all("the test is over")
+
+        try:
+            self.run(end())
+            self.until(lambda: all(connection.closed for connection in self.connections))
+        finally:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(WITHIN_S)
+            self.loop.close()
+        gc.collect()
+        assert not self._unseen
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+
+@contextlib.contextmanager
+def running(loop: asyncio.AbstractEventLoop, **options: Any) -> Iterator[DoorServer]:
+    """A server for the length of a `with`."""
+    server = DoorServer(loop)
+    server.start(**options)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def server(request: pytest.FixtureRequest) -> Iterator[DoorServer]:
+    """A node without listeners, on each of the two event loops."""
+    loop = uvloop.new_event_loop() if request.param == "uvloop" else AdvancedLoop()
+    with running(loop) as door_server:
+        yield door_server
+
+
+@pytest.fixture
+def clocked_server() -> Iterator[DoorServer]:
+    """A node without listeners whose clock the test puts forward."""
+    with running(AdvancedLoop()) as door_server:
+        yield door_server

@@ -1,0 +1,233 @@
+"""The native door over real sockets: every frame by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from penstock.engine import commands as c
+from penstock.engine import errors as e
+from penstock.engine.answers import AckTaken, Done, Handled, PutAnswer, Taken
+from penstock.engine.errors import Refusal
+from penstock.testing import TestServer
+from penstock.wire.native import messages as m
+from tests.doors.native.support import HANDSHAKE, HANDSHAKE_OK, RawClient, put
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TestServer]:
+    with TestServer() as started:
+        yield started
+
+
+@pytest.fixture
+def client(server: TestServer) -> Iterator[RawClient]:
+    with RawClient(server.port) as raw:
+        yield raw
+
+
+@pytest.fixture
+def queue(client: RawClient, request: pytest.FixtureRequest) -> str:
+    name = str(request.node.name)[:200]
+    client.call(c.CreateQueue(name, c.QueueSettings()))
+    return name
+
+
+def test_put_take_ack(client: RawClient, queue: str) -> None:
+    assert client.call(put(queue, b"a", b"b")) == PutAnswer(1, 2)
+    taken = client.call(c.Take(queue, 10))
+    assert [(record.id, record.payload) for record in taken.records] == [(1, b"a"), (2, b"b")]
+    assert client.call(c.Ack(queue, [(1, taken.token), (2, taken.token)])) == Handled(2)
+    assert client.call(m.ShowQueue(queue)).leased == 0
+
+
+def test_many_requests_in_flight_are_answered_each_under_its_number(client: RawClient, queue: str) -> None:
+    requests = [client.send(put(queue, b"x")) for _ in range(500)]
+    answers = [client.receive() for _ in requests]
+    assert [request for _, request, _ in answers] == requests
+    assert [answer.first for _, _, answer in answers] == list(range(1, 501))
+
+
+def test_a_pipelined_read_sees_the_puts_before_it(client: RawClient, queue: str) -> None:
+    client.send(put(queue, b"x"))
+    client.send(m.ShowQueue(queue))
+    client.receive()
+    assert client.receive()[2].ready == 1
+
+
+def test_a_frame_may_come_byte_by_byte(server: TestServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        body = msgspec.msgpack.encode(m.Ping())
+        for byte in HANDSHAKE + struct.pack(">IBQ", 9 + len(body), m.PING, 77) + body:
+            sock.sendall(bytes([byte]))
+        reply = b""
+        while len(reply) < len(HANDSHAKE_OK) + 13:
+            reply += sock.recv(100)
+        assert reply.startswith(HANDSHAKE_OK)
+        assert struct.unpack_from(">IBQ", reply, len(HANDSHAKE_OK))[1:] == (m.ANSWER, 77)
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (c.PUT, b"\xc1"),
+        (c.PUT, msgspec.msgpack.encode(["q", [[2**63, b"key too large"]]])),
+        (c.PUT, msgspec.msgpack.encode(["q", [[1, b"x", [0, 0, {"header": 5}]]]])),
+        (c.PUT, b"\x91" * 100_000),
+        (c.TAKE, msgspec.msgpack.encode(["q", 0])),
+        (c.TAKE, msgspec.msgpack.encode(["q", 1_000_000])),
+        (c.ACK, msgspec.msgpack.encode(["q", [[1]]])),
+        (c.NEW_TERM, msgspec.msgpack.encode([0])),
+        (c.OWNER_GONE, msgspec.msgpack.encode([1])),
+        (63, b"\x90"),
+        (200, b"\x90"),
+        (m.BROWSE, b""),
+    ],
+)
+def test_a_bad_request_is_told_and_the_connection_lives(client: RawClient, code: int, body: bytes) -> None:
+    client.send_raw(code, 1000, body)
+    status, request, refusal = client.receive()
+    assert (status, request, refusal.code) == (m.REFUSED, 1000, e.BAD_REQUEST)
+    assert client.call(m.Ping()) == Done()
+
+
+@pytest.mark.parametrize("header", [struct.pack(">IBQ", 2**31, c.PUT, 1), struct.pack(">IBQ", 3, c.PUT, 1)])
+def test_an_impossible_length_ends_only_that_connection(server: TestServer, client: RawClient, header: bytes) -> None:
+    with RawClient(server.port) as bad:
+        bad.sock.sendall(header)
+        with pytest.raises((EOFError, ConnectionResetError)):
+            bad.receive()
+    assert client.call(m.Ping()) == Done()
+
+
+def test_a_payload_over_the_limit_is_refused_and_one_at_the_limit_is_taken(client: RawClient, queue: str) -> None:
+    limit = 16 * 1024 * 1024
+    assert client.call(put(queue, b"x" * limit)) == PutAnswer(1, 1)
+    assert client.call(put(queue, b"x" * (limit + 1))).exceptions == [(0, e.PAYLOAD_TOO_LARGE, limit)]
+    assert client.call(c.Purge(queue)) == Done(1)
+
+
+def test_a_waiting_take_is_served_by_the_put_of_another(server: TestServer, client: RawClient, queue: str) -> None:
+    with RawClient(server.port) as other:
+        client.send(c.Take(queue, 1, wait_ms=30_000))
+        other.call(put(queue, b"now"))
+        assert [record.payload for record in client.receive()[2].records] == [b"now"]
+
+
+def test_ack_and_take_in_one_request(client: RawClient, queue: str) -> None:
+    client.call(put(queue, b"a", b"b"))
+    first = client.call(c.Take(queue))
+    both = client.call(c.AckTake(queue, [(1, first.token)]))
+    assert isinstance(both, AckTaken)
+    assert both.acked == Handled(1)
+    assert [record.payload for record in both.taken.records] == [b"b"]
+
+
+def test_records_are_pushed_up_to_the_window_and_go_on_with_each_that_is_given_up(
+    server: TestServer, client: RawClient, queue: str
+) -> None:
+    with RawClient(server.port) as producer:
+        subscription = client.send(m.Subscribe(queue, 3))
+        assert client.receive()[:2] == (m.ANSWER, subscription)
+        producer.call(put(queue, b"1", b"2", b"3", b"4", b"5"))
+        held: list[tuple[int, int]] = []
+        while len(held) < 3:
+            status, request, taken = client.receive()
+            assert (status, request) == (m.PUSH, subscription)
+            held += [(record.id, taken.token) for record in taken.records]
+        assert producer.call(m.ShowQueue(queue)).leased == 3
+        client.send(c.Ack(queue, held[:1]))
+        client.send(c.Return(queue, held[1:2], c.NACK))
+        frames = [client.receive() for _ in range(4)]
+        pushed = [r.payload for status, _, taken in frames if status == m.PUSH for r in taken.records]
+        assert sorted(pushed) == [b"2", b"4"], "the nacked record is first in order again"
+        client.call(m.Unsubscribe(subscription))
+
+
+def test_a_subscription_to_a_missing_queue_is_refused(client: RawClient) -> None:
+    assert client.call(m.Subscribe("missing")).code == e.NO_SUCH_QUEUE
+
+
+def test_a_subscription_may_follow_the_creation_of_its_queue_in_the_same_write(client: RawClient) -> None:
+    client.send(c.CreateQueue("made-just-now", c.QueueSettings()))
+    client.send(m.Subscribe("made-just-now"))
+    client.receive()
+    assert client.receive()[2] == Done()
+
+
+def test_what_was_taken_for_a_client_that_left_comes_back_as_if_untouched(
+    server: TestServer, client: RawClient, queue: str
+) -> None:
+    waiter = RawClient(server.port)
+    waiter.send(c.Take(queue, 1, wait_ms=30_000))
+    waiter.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    waiter.close()
+    client.call(put(queue, b"for whoever is there"))
+    taken = client.call(c.Take(queue, 1, wait_ms=10_000))
+    assert [(r.payload, r.deliveries) for r in taken.records] == [(b"for whoever is there", 1)]
+
+
+def test_leases_bound_to_a_connection_end_with_it(server: TestServer, client: RawClient, queue: str) -> None:
+    client.call(put(queue, b"a"))
+    holder = RawClient(server.port)
+    holder.call(c.Take(queue, 1, lease_ms=0))
+    holder.close()
+    taken = client.call(c.Take(queue, 1, wait_ms=10_000))
+    assert [(r.payload, r.deliveries) for r in taken.records] == [(b"a", 2)]
+
+
+def test_a_producers_repeated_request_is_done_once_over_connections(server: TestServer, queue: str) -> None:
+    answers = []
+    for _ in range(2):
+        with RawClient(server.port) as again:
+            again.call(m.Hello(producer=4711))
+            again.send_raw(c.PUT, 99, msgspec.msgpack.encode(put(queue, b"once")))
+            answers.append(again.receive()[2])
+    assert answers == [PutAnswer(1, 1)] * 2
+    with RawClient(server.port) as reader:
+        assert reader.call(m.ShowQueue(queue)).ready == 1
+
+
+def test_browse_peek_get_and_history(client: RawClient, queue: str) -> None:
+    for key in (3, 1, 2):
+        client.call(put(queue, b"%d" % key, key=key))
+    assert [view.key for view in client.call(m.Peek(queue, 10))] == [1, 2, 3]
+    page = client.call(m.Browse(queue, count=2))
+    assert [view.id for view in page.records] == [1, 2]
+    page = client.call(m.Browse(queue, cursor=page.cursor))
+    assert ([view.id for view in page.records], page.cursor) == ([3], 0)
+    assert client.call(m.Get(queue, 2)).payload == b"1"
+    assert client.call(m.Get(queue, 9)).code == e.NO_SUCH_RECORD
+    taken = client.call(c.Take(queue))
+    client.call(c.Ack(queue, [(2, taken.token)]))
+    assert [event.kind for event in client.call(m.History(queue, 2))] == [10, 13, 14]
+    assert isinstance(client.call(m.History("nowhere", 1)), Refusal)
+
+
+def test_a_client_that_does_not_read_its_replies_is_not_read_from(
+    server: TestServer, client: RawClient, queue: str
+) -> None:
+    client.call(put(queue, b"x" * 1_000_000))
+    slow = RawClient(server.port)
+    slow.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    frame = struct.pack(">IBQ", 9 + len(body := msgspec.msgpack.encode(m.Peek(queue))), m.PEEK, 5) + body
+    slow.sock.settimeout(1.0)
+    sent = 0
+    with contextlib.suppress(TimeoutError):
+        while sent < 100_000_000:  # each asks for a megabyte: the server stops reading long before it has read these
+            sent += slow.sock.send(frame * 1000)
+    assert client.call(m.Ping()) == Done()
+    slow.close()
+    assert sent < 100_000_000
+
+
+def test_statistics_of_the_node(client: RawClient) -> None:
+    status = client.call(m.Status())
+    assert (status.term, status.leader, status.disk_full) == (1, 0, False)
+    assert isinstance(client.call(c.Take("", 1)), Taken)
