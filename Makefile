@@ -52,7 +52,7 @@ lock: .venv/.dev ## choose the newest allowed dependencies and write requirement
 		--output-file requirements/dev.txt
 
 clean: ## remove .venv, caches and build output; data directories stay
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 .venv/.dev: requirements/dev.txt .venv/.run
