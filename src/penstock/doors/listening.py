@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import socket
 from collections.abc import Callable
 
 from penstock.doors.connection import Connection
@@ -25,23 +26,46 @@ class Listener:
         self.host = host
         self.port = port
         self._make = make
-        self._server: asyncio.Server | None = None
+        self._sockets: list[socket.socket] = []
+        self._servers: list[asyncio.Server] = []
 
-    async def open(self) -> None:
-        """Listen; ``port`` is the one in use from then on. Raises ``CannotListen``."""
-        loop = asyncio.get_running_loop()
+    def bind(self) -> None:
+        """Claim the address; ``port`` is the one in use from then on. Raises ``CannotListen``."""
         try:
-            self._server = await loop.create_server(self._make, self.host, self.port, backlog=_BACKLOG)
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, _, _, _, address in dict.fromkeys(found):
+                # With port 0 the system chooses for the first address, and the others follow.
+                chosen = (address[0], self.port, *address[2:])
+                self._sockets.append(claimed := socket.socket(family, socket.SOCK_STREAM))
+                claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    claimed.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                claimed.bind(chosen)
+                # Only a socket that listens holds its port against others; clients wait until the door opens.
+                claimed.listen(_BACKLOG)
+                claimed.setblocking(False)
+                self.port = claimed.getsockname()[1]
         except OSError as problem:
+            self.close()
             if problem.errno == errno.EADDRINUSE:
                 raise AddressTaken(self.door, self.key, self.host, self.port) from problem
             raise CannotListen(self.door, self.key, self.host, self.port, problem.strerror or str(problem)) from problem
-        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def open(self) -> None:
+        """Let clients in."""
+        if not self._sockets:
+            self.bind()
+        loop = asyncio.get_running_loop()
+        for claimed in self._sockets:
+            self._servers.append(await loop.create_server(self._make, sock=claimed, backlog=_BACKLOG))
 
     def close(self) -> None:
         """Listen no more; connections stay."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
+        for claimed in self._sockets:
+            claimed.close()
+        self._servers, self._sockets = [], []
 
 
 class Doorkeeper:

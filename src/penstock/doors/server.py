@@ -52,19 +52,20 @@ class Server:
 
     async def start(self) -> None:
         """Recover, become leader, open the doors. Raises ``StorageError``, ``DoorError``; leaves nothing open then."""
-        # The doors are tried first, so that a port that is taken is told before a long recovery.
         engine, term = Engine(), 0
-        if self._in_memory:
-            self._store = MemoryStore()
-        else:
-            self._store, engine, term = self._open_store()
         try:
-            self._node = open_node(engine, self._store, term, self.settings)
-            self._keeper = Doorkeeper(self._node, self.settings.limits.connections, self.settings.limits.inflight_bytes)
             for key, listener in self.settings.taskflux.open_listeners():
                 opened = Listener("taskflux", key, listener.host, listener.port, self._maker(listener))
-                await opened.open()
                 self.listeners.append(opened)
+                opened.bind()  # so that a port that is taken is told before a long recovery
+            if self._in_memory:
+                self._store = MemoryStore()
+            else:
+                self._store, engine, term = self._open_store()
+            self._node = open_node(engine, self._store, term, self.settings)
+            self._keeper = Doorkeeper(self._node, self.settings.limits.connections, self.settings.limits.inflight_bytes)
+            for opened in self.listeners:
+                await opened.open()
         except BaseException:
             await self.stop()
             raise

@@ -200,6 +200,15 @@ def test_list_tells_all_queues_in_order_of_creation_with_their_policies(server: 
         client.asks(LIST, PACKETS[expected])
 
 
+def test_list_leaves_out_what_is_being_worked_on(server: DoorServer) -> None:
+    port = server.listen()
+    with Client(port) as client, Client(port) as worker:
+        client.enqueues(1, b"x")
+        client.enqueues(2, b"y")
+        worker.asks(dequeue(), record(1, b"x"))
+        client.asks(LIST, listed(("", 1, {})))
+
+
 def test_list_tells_only_the_policies_that_are_set(server: DoorServer) -> None:
     with Client(server.listen()) as client:
         client.asks(create("z", size_max=0), OK)

@@ -330,6 +330,8 @@ def test_answers_that_are_not_read_stop_the_reading_of_requests(server: DoorServ
         client.says(b"CL" * requests)
         connection = server.connections[0]
         server.until(lambda: connection._writing_paused)
+        for _ in range(300):  # turns of the loop, in each of which one more answer could be written
+            server.call(lambda: None)
         assert server.call(lambda: connection.transport.get_write_buffer_size()) < 6 * MIB
         other.counts(0)
         first = client.reads(answer_bytes)

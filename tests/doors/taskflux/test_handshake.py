@@ -101,6 +101,7 @@ def test_pens_switches_to_the_native_protocol(server: DoorServer, together: bool
         assert (status, number) == (native.ANSWER, 7)
         client.reads(length - (HEADER.size - 4))
         server.until(lambda: server.connections[0].closed)
+        assert server.connections[0]._timer is None
 
 
 def test_a_native_connection_has_no_idle_timeout_left_from_its_handshake(clocked_server: DoorServer) -> None:

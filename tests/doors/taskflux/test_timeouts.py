@@ -81,9 +81,10 @@ def test_the_time_of_an_answer_is_not_the_clients(clocked_server: DoorServer) ->
         client.says(ACK)
         server.until(lambda: server.node._in_flight)
         server.advance(IDLE_S * 3)
+        server.advance(IDLE_S * 0.5)
         release()
         client.hears(OK)
-        server.advance(IDLE_S * 0.9)
+        server.advance(IDLE_S * 0.6)
         client.counts(1)
 
 
@@ -99,10 +100,25 @@ def test_the_acknowledgement_has_a_timeout_of_its_own(clocked_server: DoorServer
             server.advance(ack_s * 0.8)
             client.asks(ACK, OK)
         with Client(port) as client:
+            server.advance(IDLE_S * 0.3)
             client.asks(request, answer)
             server.advance(ack_s)
             client.is_closed()
             server.until(lambda: server.connections[-1].closed)
+
+
+def test_bytes_that_are_no_acknowledgement_do_not_prolong_the_wait_for_it(clocked_server: DoorServer) -> None:
+    server = clocked_server
+    with Client(listen(server)) as client:
+        client.enqueues(1, b"x")
+        client.asks(dequeue(), record(1, b"x"))
+        for number, piece in enumerate([b"CE", b"\xff", b"abc", b"def"]):
+            server.advance(IDLE_S * 0.2)
+            client.says(piece)
+            server.until(lambda size=[2, 3, 6, 9][number]: server.connections[0]._codec.buffered_bytes == size)
+        server.advance(IDLE_S * 0.3)
+        client.is_closed()
+        server.until(lambda: server.queue().counts == [1, 0, 0, 0])
 
 
 def test_after_an_enqueue_was_taken_back_the_idle_timeout_holds_again(clocked_server: DoorServer) -> None:
@@ -110,8 +126,9 @@ def test_after_an_enqueue_was_taken_back_the_idle_timeout_holds_again(clocked_se
     with Client(listen(server, 1000.0)) as client:
         client.asks(enqueue(1, b"x"), OK)
         server.advance(IDLE_S * 5)
+        server.advance(IDLE_S * 0.5)
         client.asks(b"N", OK)
-        server.advance(IDLE_S * 0.9)
+        server.advance(IDLE_S * 0.6)
         client.asks(count(), counted(0))
         server.advance(IDLE_S)
         client.is_closed()
@@ -129,6 +146,23 @@ def test_replies_that_are_not_read_are_not_idleness(clocked_server: DoorServer) 
         server.advance(IDLE_S * 2)
         assert not server.call(connection.transport.is_closing)
         client.hears(record(1, payload), OK, record(1, payload), OK)
+        client.counts(0)
+
+
+def test_the_wait_begins_when_the_replies_have_been_read(clocked_server: DoorServer) -> None:
+    server = clocked_server
+    port = server.listen(idle_timeout_ms=int(IDLE_S * 1000), acks=False)
+    with Client(port) as client:
+        payload = bytes(12 * 1024 * 1024)
+        client.asks(enqueue(1, payload), OK)
+        client.says(dequeue())
+        connection = server.connections[0]
+        server.until(lambda: connection._writing_paused)
+        server.advance(IDLE_S * 2)
+        server.advance(IDLE_S * 0.5)
+        client.hears(record(1, payload))
+        server.until(lambda: not connection._writing_paused)
+        server.advance(IDLE_S * 0.6)
         client.counts(0)
 
 

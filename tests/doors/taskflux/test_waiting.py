@@ -58,6 +58,95 @@ def waiting_now(server: DoorServer) -> int:
     return sum(request.waiting for request in server.node.waiters.queues.get("", ()))
 
 
+def test_those_who_come_while_the_log_is_busy_wait_in_order_behind_the_others(server: DoorServer) -> None:
+    """Nobody waits yet when the second and third come, and what is under way might be for them: they ask the log."""
+    port = server.listen()
+    with Client(port) as first, Client(port) as second, Client(port) as third, Client(port) as client:
+        client.asks(create("q"), OK)
+        client.asks(enqueue(1, b"", "q"), OK)
+        release = server.hold_commits()
+        client.says(ACK)
+        for number, waiter in enumerate((first, second, third)):
+            server.until(lambda number=number: len(server.node._in_flight) == number + 1)
+            waiter.says(dequeue(timeout_ms=LONG_MS))
+        server.until(lambda: len(server.node._in_flight) == 4)
+        release()
+        client.hears(OK)
+        server.until(lambda: waiting_now(server) == 3)
+        for waiter in (first, second, third):
+            client.enqueues(1, b"x")
+            waiter.hears(record(1, b"x"))
+            waiter.asks(ACK, OK)
+
+
+def test_who_waits_already_comes_before_who_comes_while_the_log_is_busy(server: DoorServer) -> None:
+    port = server.listen()
+    with Client(port) as first, Client(port) as second, Client(port) as client:
+        client.asks(create("q"), OK)
+        first.says(dequeue(timeout_ms=LONG_MS))
+        server.until(lambda: waiting_now(server) == 1)
+        client.asks(enqueue(1, b"", "q"), OK)
+        release = server.hold_commits()
+        client.says(ACK)
+        server.until(lambda: server.node._in_flight)
+        second.says(dequeue(timeout_ms=LONG_MS))
+        server.until(lambda: waiting_now(server) == 2)
+        release()
+        client.hears(OK)
+        for waiter in (first, second):
+            client.enqueues(1, b"x")
+            waiter.hears(record(1, b"x"))
+            waiter.asks(ACK, OK)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, LONG_MS])
+def test_a_record_that_is_given_back_is_offered_to_who_waits_before_its_holder(
+    server: DoorServer, timeout_ms: int
+) -> None:
+    """Also when the holder asks for the next one in the same breath."""
+    port = server.listen()
+    with Client(port) as holder, Client(port) as waiter:
+        holder.enqueues(1, b"x")
+        holder.asks(dequeue(), record(1, b"x"))
+        waiter.says(dequeue(timeout_ms=LONG_MS))
+        server.until(lambda: waiting_now(server) == 1)
+        holder.says(NACK, dequeue(timeout_ms=timeout_ms))
+        holder.hears(OK)
+        waiter.hears(record(1, b"x"))
+        if not timeout_ms:
+            holder.hears(EMPTY)
+
+
+def test_those_who_were_woken_in_vain_keep_their_order(server: DoorServer) -> None:
+    """Two records come back, but takes that were on their way get both: who waited waits on, in the same order."""
+    port = server.listen()
+    with Client(port) as one, Client(port) as two, Client(port) as three, Client(port) as four:
+        for holder in (one, two):
+            holder.enqueues(1, b"x")
+        for holder in (one, two):
+            holder.asks(dequeue(), record(1, b"x"))
+        first, second = Client(port), Client(port)
+        for number, waiter in enumerate((first, second)):
+            waiter.says(dequeue(timeout_ms=LONG_MS))
+            server.until(lambda number=number: waiting_now(server) == number + 1)
+        release = server.hold_commits()
+        for number, holder in enumerate((one, two)):
+            holder.says(NACK)
+            server.until(lambda number=number: len(server.node._in_flight) == number + 1)
+        for number, thief in enumerate((three, four)):
+            thief.says(dequeue())
+            server.until(lambda number=number: len(server.node._in_flight) == number + 3)
+        release()
+        for holder, thief in ((one, three), (two, four)):
+            holder.hears(OK)
+            thief.hears(record(1, b"x"))
+        server.until(lambda: waiting_now(server) == 2 and not server.node._in_flight and not server.node._pending)
+        for waiter in (first, second):
+            one.enqueues(2, b"y")
+            waiter.hears(record(2, b"y"))
+            waiter.socket.close()
+
+
 def test_a_waiter_of_another_queue_is_not_served(server: DoorServer) -> None:
     port = server.listen()
     with Client(port) as waiter, Client(port) as client:
