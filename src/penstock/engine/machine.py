@@ -31,11 +31,9 @@ from penstock.engine.answers import Answer, Done
 from penstock.engine.entries import COMMAND, ENTRY, Command, Entry
 from penstock.engine.errors import Refusal
 from penstock.engine.producers import TakenBefore, forget_silent, hear
+from penstock.engine.state import OWNER_TERM_SHIFT as OWNER_TERM_SHIFT
 from penstock.engine.state import POSITION_BITS, State
 from penstock.engine.timers import OWNER_END
-
-OWNER_TERM_SHIFT: Final = 32
-"""An owner is (term, connection): the term stands above these bits."""
 
 Handler = Callable[[State, Any], Answer]
 

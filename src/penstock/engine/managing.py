@@ -126,6 +126,7 @@ def delete_queue(st: State, args: DeleteQueue) -> Answer:
             if not owner.groups:
                 del st.owners[group.owner]
     st.row(j.QUEUE_DELETED, queue.uid, value=queue.next_id - 1)
+    st.woken.add(queue.name)  # who waits for its records must be told
     for layer in (queue.table.chunks, *queue.purged):
         st.trash.append(_sweeper(st, queue, layer, keep=False))
     return Done(count)

@@ -18,12 +18,12 @@ import msgspec
 from penstock.engine.chunks import Chunk
 from penstock.engine.commands import QueueSettings, encode
 from penstock.engine.jobs import Job
-from penstock.engine.machine import OWNER_TERM_SHIFT, Engine
+from penstock.engine.machine import Engine
 from penstock.engine.producers import Kept, Producer
 from penstock.engine.queue import LeaseGroup, Queue, Totals
 from penstock.engine.records import DELAYED, LEASED, READY, Lease, Record
 from penstock.engine.staging import Part, Staged
-from penstock.engine.state import Owner, State
+from penstock.engine.state import OWNER_TERM_SHIFT, Owner, State
 from penstock.engine.timers import (
     DELAY_END,
     EXPIRY,

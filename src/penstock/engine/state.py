@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from penstock.engine.staging import Staged
 
 LEASES_PER_OWNER_MAX: Final = 10_000
+OWNER_TERM_SHIFT: Final = 32
+"""An owner is (term, connection): the term stands above these bits."""
 POSITION_BITS: Final = 16
 FIND_SLACK_BYTES: Final = 48
 """How far beyond a part's length to look for it first: the frame of a plain item is shorter than this."""

@@ -12,8 +12,8 @@ from penstock.engine.journal import ROW
 from penstock.engine.managing import no_such_queue
 from penstock.engine.queue import LeaseGroup, Queue
 from penstock.engine.records import FIRST_TRY, LEASED, READY, Lease, Record, Tries
-from penstock.engine.state import LEASES_PER_OWNER_MAX, Owner, State
-from penstock.engine.timers import LEASE_END
+from penstock.engine.state import LEASES_PER_OWNER_MAX, OWNER_TERM_SHIFT, Owner, State
+from penstock.engine.timers import LEASE_END, OWNER_END
 
 
 def take(st: State, args: Take) -> Answer:
@@ -54,6 +54,9 @@ def lease_first(st: State, queue: Queue, count: int, lease_ms: int | None, to_ta
         holder = st.owners.get(st.owner)
         if holder is None:
             holder = st.owners[st.owner] = Owner()
+            if st.owner >> OWNER_TERM_SHIFT < st.term:
+                # Nobody is left who would notice that this connection ends.
+                st.timers.add_soon((OWNER_END, st.owner))
         count = min(count, LEASES_PER_OWNER_MAX - holder.leases)
         if count <= 0:
             return Refusal(

@@ -319,13 +319,13 @@ class Node:
     # Answers.
 
     def _settle(self, request: Request, answer: Answer) -> None:
-        """Answer a request; a take that found nothing and may wait goes (back) to the head of the waiters."""
+        """Answer a request; a take that found nothing and may wait joins the waiters, or goes back to its place."""
         if request.wait_until_us > self.engine.state.stamp_us:
             if isinstance(answer, Taken) and not answer.records:
-                self.waiters.add(request, first=True)
+                self.waiters.add(request)
                 return
             if isinstance(answer, AckTaken) and not answer.taken.records:
-                self.waiters.add(_take_half(request, answer.acked), first=True)
+                self.waiters.add(_take_half(request, answer.acked))
                 return
         self._answer(request, answer)
 
@@ -403,9 +403,18 @@ class Node:
 
     def _submit_take(self, request: Request, wait_ms: int) -> None:
         command = request.command
-        queue = self.engine.state.by_name.get(command.args.queue)
+        name = command.args.queue
+        queue = self.engine.state.by_name.get(name)
         if wait_ms:
             request.wait_until_us = self.clock.now_us() + wait_ms * 1000
+        if name in self.waiters.queues and queue is not None:
+            # What has just come back is for those who wait already, and so is what comes next.
+            if not queue.paused:
+                self._wake(name, queue.counts[READY])
+            if wait_ms and command.op == c.TAKE and name in self.waiters.queues:
+                self.waiters.add(request)
+                self._set_timer()
+                return
         idle = not self._pending and not self._in_flight
         if command.op == c.TAKE and idle and queue is not None and (queue.paused or not queue.counts[READY]):
             # An empty queue: nothing is proposed.
@@ -433,8 +442,11 @@ class Node:
     def _serve_waiters(self, woken: set[str]) -> None:
         for name in sorted(woken):
             queue = self.engine.state.by_name.get(name)
-            if name in self.waiters.queues and queue is not None and not queue.paused:
-                self._wake(name, queue.counts[READY])
+            if name in self.waiters.queues:
+                if queue is None:
+                    self._wake(name, COMMANDS_PER_ENTRY_MAX)  # deleted: the engine will tell them
+                elif not queue.paused:
+                    self._wake(name, queue.counts[READY])
 
     def _wake(self, queue: str, count: int) -> None:
         while count > 0:

@@ -21,7 +21,7 @@ class Sink(Protocol):
 class Request:
     """A command submitted by a sink. No future, no task: the answer goes straight to the sink when it is known."""
 
-    __slots__ = ("acked", "asked", "command", "ref", "sink", "wait_until_us", "waiting")
+    __slots__ = ("acked", "asked", "command", "ref", "sink", "turn", "wait_until_us", "waiting")
 
     def __init__(self, command: Command, sink: Sink, ref: int) -> None:
         self.command = command
@@ -30,6 +30,8 @@ class Request:
         self.wait_until_us = 0
         """For a take: until when it may wait for a record, in log time; 0 not at all."""
         self.waiting = False
+        self.turn = 0
+        """For a take that waits or has waited: its number in the order of those that wait; 0 if it never did."""
         self.acked: Handled | None = None
         """For the take half of an ack-and-take that waits: the answer to its other half."""
         self.asked = command

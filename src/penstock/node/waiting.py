@@ -16,21 +16,26 @@ from penstock.node.requests import Request, Sink
 class Waiters:
     """Waiting takes by queue name."""
 
-    __slots__ = ("_by_sink", "_due", "_serial", "queues")
+    __slots__ = ("_by_sink", "_due", "_serial", "_turn", "queues")
 
     def __init__(self) -> None:
         self.queues: dict[str, deque[Request]] = {}
         self._by_sink: dict[Sink, set[Request]] = {}
         self._due: list[tuple[int, int, Request]] = []
         self._serial = 0
+        self._turn = 0
 
-    def add(self, request: Request, first: bool = False) -> None:
-        """Let a take wait behind the others; or at the head, when it found nothing after all."""
+    def add(self, request: Request) -> None:
+        """Let a take wait behind the others; or where it stood before, when it was woken and found nothing."""
         waiting = self.queues.setdefault(request.command.args.queue, deque())
-        if first:
-            waiting.appendleft(request)
-        else:
+        if not request.turn:
+            self._turn += 1
+            request.turn = self._turn
             waiting.append(request)
+        else:
+            # Who was woken stood at the head, so its place is found within few steps.
+            before = next((at for at, other in enumerate(waiting) if other.turn > request.turn), len(waiting))
+            waiting.insert(before, request)
         request.waiting = True
         self._by_sink.setdefault(request.sink, set()).add(request)
         self._serial += 1

@@ -164,13 +164,27 @@ def test_a_subscription_may_follow_the_creation_of_its_queue_in_the_same_write(c
 def test_what_was_taken_for_a_client_that_left_comes_back_as_if_untouched(
     server: TestServer, client: RawClient, queue: str
 ) -> None:
+    others = client.call(m.Status()).connections
     waiter = RawClient(server.port)
     waiter.send(c.Take(queue, 1, wait_ms=30_000))
-    waiter.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     waiter.close()
+    while client.call(m.Status()).connections > others:
+        pass  # until the server has seen it
     client.call(put(queue, b"for whoever is there"))
     taken = client.call(c.Take(queue, 1, wait_ms=10_000))
     assert [(r.payload, r.deliveries) for r in taken.records] == [(b"for whoever is there", 1)]
+
+
+def test_a_take_that_waits_for_a_queue_which_is_deleted_is_told(
+    server: TestServer, client: RawClient, queue: str
+) -> None:
+    with RawClient(server.port) as waiter:
+        waiter.send(c.Take(queue, 1, wait_ms=30_000))
+        client.call(put(queue, b"x"))
+        waiter.receive()
+        waiter.send(c.Take(queue, 1, wait_ms=30_000))
+        client.call(c.DeleteQueue(queue))
+        assert waiter.receive()[2].code == e.NO_SUCH_QUEUE
 
 
 def test_leases_bound_to_a_connection_end_with_it(server: TestServer, client: RawClient, queue: str) -> None:
