@@ -29,7 +29,7 @@ def test_a_taken_port_names_door_port_setting_and_flag_and_leaves_the_data_alone
 
 
 def test_an_address_that_is_not_ours_is_told(tmp_path: Path) -> None:
-    with pytest.raises(CannotListen, match="192.0.2.1"):
+    with pytest.raises(CannotListen, match=r"192\.0\.2\.1"):
         asyncio.run(Server(Settings(insecure=True, taskflux=TaskfluxSettings(host="192.0.2.1"))).start())
 
 

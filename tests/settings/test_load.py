@@ -92,6 +92,13 @@ def test_variables_of_others_are_left_alone() -> None:
     assert load(None, env, {}) == Settings()
 
 
+def test_the_variable_that_tells_clients_where_the_node_is_is_left_alone() -> None:
+    assert load(None, {"PENSTOCK_URL": "penstock://127.0.0.1:2602"}, {}) == Settings()
+    error = refusal(None, {"PENSTOCK_URLS": "penstock://127.0.0.1:2602"})
+    assert isinstance(error, UnknownSettingError)
+    assert error.nearest == "PENSTOCK_URL"
+
+
 @pytest.mark.parametrize(
     ("text", "name", "nearest"),
     [

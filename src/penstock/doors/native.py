@@ -30,6 +30,8 @@ from penstock.wire.native.errors import FrameError
 from penstock.wire.native.frames import HEADER, Frame, FrameReader
 
 _HEADERS = msgspec.msgpack.Decoder(dict[str, str])
+_UNREADABLE = (ValueError, RecursionError)
+"""What decoding raises for a body that is not what it should be."""
 _SUBSCRIPTIONS_MAX = 1_000
 _FOREVER_MS = c.DURATION_MS_MAX
 _HEADER_REST = HEADER.size - 4
@@ -90,7 +92,7 @@ class NativeConnection(Connection):
             args = decoder.decode(body)
             if code == c.PUT or code == c.PUT_MANY or code == c.STAGE:
                 _check_headers(args)
-        except (msgspec.DecodeError, RecursionError) as problem:
+        except _UNREADABLE as problem:
             self.refuse(request, Refusal(e.BAD_REQUEST, str(problem)))
             return
         if code in _GIVES_BACK and self._subscriptions:
@@ -127,7 +129,7 @@ class NativeConnection(Connection):
             return
         try:
             args = decoder.decode(body)
-        except (msgspec.DecodeError, RecursionError) as problem:
+        except _UNREADABLE as problem:
             self.refuse(request, Refusal(e.BAD_REQUEST, str(problem)))
             return
         if code == m.HELLO:
@@ -208,6 +210,11 @@ class NativeConnection(Connection):
         self.send(request, Done())
         subscription.refill()
 
+    def drop_subscription(self, request: int, refusal: Refusal) -> None:
+        """A subscription cannot go on, its queue was deleted or the node stops: the client is told under its number."""
+        del self._subscriptions[request]
+        self.refuse(request, refusal)
+
     def _take_back(self, args: Any) -> None:
         """Leases are being given up: the windows that they were pushed in have room again."""
         for subscription in self._subscriptions.values():
@@ -273,7 +280,7 @@ class Subscription:
         if not isinstance(answer, Taken):
             if not connection.closed and not self._ended:
                 assert isinstance(answer, Refusal)
-                connection.refuse(self._request, answer)
+                connection.drop_subscription(self._request, answer)
         elif answer.records:
             if connection.closed or self._ended:
                 connection.node.return_unsent(command, answer)

@@ -88,7 +88,7 @@ class Server:
             ),
             disk=self._disk,
         )
-        self.notes = [*recovered.notes]
+        self.notes = [*map(str, recovered.torn), *recovered.notes]
         try:
             engine = recover(store, recovered.snapshot, recovered.entries, recovered.journal_last_index)
         except BaseException:

@@ -19,6 +19,8 @@ INT64_MAX: Final = 2**63 - 1
 RECORDS_PER_COMMAND_MAX: Final = 10_000
 """No command touches more records than this in one apply."""
 RECORDS_PER_TAKE_MAX: Final = 1_000
+BYTES_PER_ANSWER_MAX: Final = 8 * 1024 * 1024
+"""An answer holds no more payload than this, but at least one record: a take or a page ends there."""
 DURATION_MS_MAX: Final = 100 * 366 * 86_400_000
 """A hundred years: what a delay, lease or expiry may last at most."""
 

@@ -80,10 +80,10 @@ Bucket = Record | list[Record] | Blocks
 class KeyOrder:
     """Ready records, to be popped in order.
 
-    Keys here are those of the order: negated in a descending queue. The dictionary of keys is split into shards when it
-    has grown, for the same reason as the table of records: one dictionary of a million keys stops the world as it grows.
-    The heap may name a key whose records were all taken out of the middle, or name a key twice; a key without a bucket is
-    dropped when it reaches the top.
+    Keys here are those of the order: negated in a descending queue. The dictionary of keys is split into shards when
+    it has grown, for the same reason as the table of records: one dictionary of a million keys stops the world as it
+    grows. The heap may name a key whose records were all taken out of the middle, or name a key twice; a key without a
+    bucket is dropped when it reaches the top.
     """
 
     __slots__ = ("_ascending", "_heap", "_keys", "_mask", "_shards")

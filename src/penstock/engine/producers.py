@@ -21,7 +21,7 @@ from penstock.engine.commands import encode
 from penstock.engine.errors import Refusal
 
 ANSWERS_KEPT: Final = 1000
-PRODUCERS_MAX: Final = 100_000
+PRODUCERS_MAX: Final = 10_000
 FORGET_AFTER_US: Final = 24 * 3600 * 1_000_000
 FORGOTTEN_PER_ENTRY_MAX: Final = 1000
 

@@ -166,7 +166,9 @@ def place(
     queue.next_id = record_id + 1
     extras = _extras(st, queue, item.options)
     state = DELAYED if extras is not None and extras.available_at_us > st.stamp_us else READY
-    record = Record(record_id, item.key, item.payload, queue.draw_place(), st.stamp_us, state, None, None, extras)
+    drawn = queue.draw_place()
+    drawn = record_id if drawn == record_id else drawn  # one integer serves as both, as in _put_plain
+    record = Record(record_id, item.key, item.payload, drawn, st.stamp_us, state, None, None, extras)
     queue.admit(record)
     queue.totals.put += 1
     if location is None:

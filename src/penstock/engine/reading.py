@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Final
 
 from penstock.engine import errors as e
+from penstock.engine.commands import BYTES_PER_ANSWER_MAX
 from penstock.engine.errors import Refusal
 from penstock.engine.managing import no_such_queue
 from penstock.engine.queue import Queue
@@ -91,7 +92,16 @@ def view_record(record: Record) -> RecordView:
 def peek(st: State, name: str, count: int) -> list[RecordView] | Refusal:
     """The records that would be taken next."""
     queue = st.by_name.get(name)
-    return no_such_queue(name) if queue is None else [view_record(r) for r in islice(queue.order.walk(), count)]
+    if queue is None:
+        return no_such_queue(name)
+    found: list[RecordView] = []
+    size = 0
+    for record in islice(queue.order.walk(), count):
+        size += len(record.payload)
+        if found and size > BYTES_PER_ANSWER_MAX:
+            break
+        found.append(view_record(record))
+    return found
 
 
 def get(st: State, name: str, record_id: int) -> RecordView | Refusal:
@@ -113,14 +123,16 @@ def browse(
     if queue is None:
         return no_such_queue(name)
     found: list[RecordView] = []
+    size = 0
     for scanned, record in enumerate(queue.scan(cursor)):
-        if len(found) == count or scanned == SCANNED_PER_PAGE_MAX:
+        if len(found) == count or scanned == SCANNED_PER_PAGE_MAX or size > BYTES_PER_ANSWER_MAX:
             return Page(found, record.id)
         if state is not None and record.state != state:
             continue
         if key_range is not None and not key_range[0] <= record.key <= key_range[1]:
             continue
         found.append(view_record(record))
+        size += len(record.payload)
     return Page(found, 0)
 
 

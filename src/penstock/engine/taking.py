@@ -6,7 +6,7 @@ from penstock.engine import errors as e
 from penstock.engine import journal as j
 from penstock.engine.answers import AckTaken, Answer, Delivery, Handled, Taken
 from penstock.engine.chunks import CHUNK_BITS, CHUNK_SLOTS
-from penstock.engine.commands import Ack, AckTake, Take
+from penstock.engine.commands import BYTES_PER_ANSWER_MAX, Ack, AckTake, Take
 from penstock.engine.errors import Refusal
 from penstock.engine.journal import ROW
 from penstock.engine.managing import no_such_queue
@@ -64,7 +64,7 @@ def lease_first(st: State, queue: Queue, count: int, lease_ms: int | None, to_ta
                 f"this connection holds {LEASES_PER_OWNER_MAX} leases; acknowledge some first",
                 (LEASES_PER_OWNER_MAX,),
             )
-    records = queue.order.pop(count)
+    records = _within_bytes(queue, queue.order.pop(count))
     deliveries = _lease(st, queue, records, lease_ms, to_tail)
     count = len(records)
     queue.counts[READY] -= count
@@ -78,6 +78,20 @@ def lease_first(st: State, queue: Queue, count: int, lease_ms: int | None, to_ta
         elif not holder.groups:
             del st.owners[st.owner]  # each record asked for a lease with a deadline of its own
     return Taken(token, deliveries)
+
+
+def _within_bytes(queue: Queue, records: list[Record]) -> list[Record]:
+    """Put back what would make the answer too long."""
+    if queue.payload_bytes <= BYTES_PER_ANSWER_MAX or len(records) < 2:
+        return records
+    size = 0
+    for position, record in enumerate(records):
+        size += len(record.payload)
+        if size > BYTES_PER_ANSWER_MAX and position:
+            for surplus in records[position:]:
+                queue.order.insert(surplus)
+            return records[:position]
+    return records
 
 
 def _lease(st: State, queue: Queue, records: list[Record], lease_ms: int | None, to_tail: bool) -> list[Delivery]:
@@ -133,7 +147,7 @@ def _lease(st: State, queue: Queue, records: list[Record], lease_ms: int | None,
 
 def _take_for_good(st: State, queue: Queue, count: int) -> Taken:
     """Take and end in one, for protocols that know no acknowledgement."""
-    records = [] if queue.paused else queue.order.pop(count)
+    records = [] if queue.paused else _within_bytes(queue, queue.order.pop(count))
     deliveries = []
     for record in records:
         tries = record.tries.deliveries + 1 if record.tries is not None else 1

@@ -106,6 +106,7 @@ class Node:
         self._started_s = self._loop.time()
         self._idle: asyncio.Future[None] | None = None
         self._sweeping = False
+        self._syncing_ahead = False
 
     # What doors use.
 
@@ -302,6 +303,8 @@ class Node:
         self._set_timer()
         self._set_mark_timer()
         self.snapshots.consider()
+        if not self._syncing_ahead:
+            self._sync_journal_ahead()
         if self.engine.state.trash and not self._sweeping:
             self._sweep()
         if self._idle is not None and not self._pending and not self._in_flight and not self._idle.done():
@@ -500,6 +503,19 @@ class Node:
         try:
             self.store.mark()
         except StorageError as problem:
+            self._fail(problem)
+
+    def _sync_journal_ahead(self) -> None:
+        """Let a thread sync the journal a little at a time, so that no roll has to sync much of it at once."""
+        work = self.store.journal_sync_ahead()
+        if work is not None:
+            self._syncing_ahead = True
+            self._loop.run_in_executor(None, work).add_done_callback(self._synced_ahead)
+
+    def _synced_ahead(self, done: asyncio.Future[None]) -> None:
+        self._syncing_ahead = False
+        problem = done.exception() if not done.cancelled() else None
+        if isinstance(problem, StorageError):
             self._fail(problem)
 
     def _sweep(self) -> None:

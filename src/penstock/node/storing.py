@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 
@@ -52,6 +52,9 @@ class LogStore(Protocol):
 
     def journal_append(self, index: int, rows: bytes) -> None:
         """Add the rows of an applied entry."""
+
+    def journal_sync_ahead(self) -> Callable[[], None] | None:
+        """Work for a thread that keeps later syncs short; None while there is none."""
 
     def journal_rows(self, first_index: int, last_index: int) -> Iterator[bytes]:
         """Rows of a range of entries, in blocks of whole rows. May be consumed in a thread."""

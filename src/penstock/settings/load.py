@@ -46,6 +46,8 @@ from penstock.settings.values import Value, allowed, parse, parse_text
 DEFAULT_CONFIG_PATH: Final = "penstock.toml"
 CONFIG_BYTES_MAX: Final = 1024 * 1024
 LISTENERS_MAX: Final = 64
+CLIENT_VARIABLE: Final = "PENSTOCK_URL"
+"""Tells clients where the node is. Whoever has it in the environment may start a node there all the same."""
 
 # A service named "penstock" makes Kubernetes set these in every container of its namespace; they are not meant for us.
 _FOREIGN_VARIABLE: Final = re.compile(
@@ -102,13 +104,13 @@ class _Merge:
         """Take over the variables that are ours, in the order of their names."""
         known = {field.variable: field for field in all_fields()}
         for name in sorted(env):
-            if not name.startswith(VARIABLE_PREFIX) or name == CONFIG_VARIABLE:
+            if not name.startswith(VARIABLE_PREFIX) or name in (CONFIG_VARIABLE, CLIENT_VARIABLE):
                 continue
             source = Source.variable(name)
             if name in known:
                 self._put(known[name].key, env[name], source)
             elif not _FOREIGN_VARIABLE.fullmatch(name):
-                nearest = _nearest(name, [*known, CONFIG_VARIABLE])
+                nearest = _nearest(name, [*known, CONFIG_VARIABLE, CLIENT_VARIABLE])
                 self.errors.append(UnknownSettingError(name, source, nearest))
 
     def flags(self, flags: Mapping[str, object]) -> None:

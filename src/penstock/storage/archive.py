@@ -127,10 +127,11 @@ class Archive:
             # The journal first: a segment is known by its log, so what a crash leaves is retired again.
             self._disk.unlink(self._layout.sealed_events(first), "retention.unlink")
             self._disk.unlink(self._layout.sealed_log(first), "retention.unlink")
+            # One after the other: what is left has no hole, whatever the system had written down when it stopped.
+            self._disk.fsync_directory(self._layout.archive, "retention.sync_directory")
             total_bytes -= sizes[first]
             retired.append(first)
         if retired:
-            self._disk.fsync_directory(self._layout.archive, "retention.sync_directory")
             self.first_indexes = self.first_indexes[len(retired) :]
             self._scanned = None
         return retired

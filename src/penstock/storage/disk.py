@@ -6,6 +6,7 @@ them, and so that a refusal by the system always becomes the same error. Reading
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable
@@ -17,11 +18,38 @@ from penstock.storage.errors import DiskExhausted, StorageFailed
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Refusals that say "full" and not "broken"."""
 
+SITES: Final = frozenset(
+    f"{subject}.{call}"
+    for subject, calls in {
+        "directory": "create sync_directory",
+        "journal": "create open rename seal sync sync_directory truncate unlink unseal write",
+        "lock": "open",
+        "log": "allocate create open publish seal sync sync_directory truncate unlink unseal write",
+        "metadata": "create rename sync sync_directory write",
+        "replace": "create rename sync sync_directory unlink write",
+        "reserve": "allocate create unlink",
+        "retention": "sync_directory unlink",
+        "snapshot": "create rename sync sync_directory unlink write",
+        "tail": "create rename sync sync_directory write",
+        "temp": "unlink",
+    }.items()
+    for call in calls.split()
+)
+"""Every site of a running store: a file, or a job, and what is done to it. A test holds this against what is called."""
+
 _CANNOT_ALLOCATE: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV})
 _FILE_MODE: Final = 0o640
 _DIRECTORY_MODE: Final = 0o750
 
 T = TypeVar("T")
+
+
+def _fsync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class Disk:
@@ -32,6 +60,9 @@ class Disk:
     (``DiskExhausted`` where space was the reason).
     """
 
+    _sync = staticmethod(os.fdatasync)
+    _sync_directory = staticmethod(_fsync_directory)
+
     def __init__(self) -> None:
         self.relief: Callable[[str], bool] | None = None
         """Asked with the site when space runs out; answers whether it made room."""
@@ -40,9 +71,11 @@ class Disk:
         """Called before every system call, also before a repeated one. Does nothing; tests fail or stop here."""
 
     def create(self, path: Path, site: str) -> int:
-        """Make the file, or empty the one that is there, and return a descriptor to read and write it."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        return self._attempt(lambda: os.open(path, flags, _FILE_MODE), site, path)
+        """Make a new file, in place of one that has the name, and return a descriptor to read and write it.
+
+        The old file is not emptied but left alone: a rename that a crash cut in half may have given it a second name.
+        """
+        return self._attempt(lambda: _create(path), site, path)
 
     def open(self, path: Path, site: str) -> int:
         """Open the file, made if missing and kept as it is, to read and write it."""
@@ -64,7 +97,7 @@ class Disk:
         """Return when the file's bytes are on the disk. A failure is final: the kernel may have dropped the pages."""
         try:
             self.before(site, path)
-            os.fdatasync(descriptor)
+            self._sync(descriptor)
         except OSError as error:
             raise _failed(error, site, path) from error
 
@@ -72,11 +105,7 @@ class Disk:
         """Return when the names in the directory are on the disk."""
         try:
             self.before(site, path)
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            self._sync_directory(path)
         except OSError as error:
             raise _failed(error, site, path) from error
 
@@ -143,6 +172,12 @@ class Disk:
 def _failed(error: OSError, site: str, path: Path) -> StorageFailed:
     number = error.errno or errno.EIO
     return DiskExhausted(site, path, number) if number in NO_SPACE else StorageFailed(site, path, number)
+
+
+def _create(path: Path) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
 
 
 def _pwrite_all(descriptor: int, data: memoryview, offset: int) -> None:

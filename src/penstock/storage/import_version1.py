@@ -311,15 +311,20 @@ def write_version2(
     """
     disk = disk or Disk()
     check_unused(data_dir)
-    # A small log without reserve: both are made anew, the log now and the reserve by the node's first start.
-    settings = StoreSettings(segment_bytes=4096, reserve_bytes=0)
-    store, _ = Store.open(
-        data_dir, row_bytes=ROW_BYTES, new_cluster_id=new_cluster_id, node_id=node_id, settings=settings, disk=disk
-    )
-    store.close()
+
+    def open_and_close() -> None:
+        # A small log without reserve: the node's first start gives both their size.
+        settings = StoreSettings(segment_bytes=4096, reserve_bytes=0)
+        store, _ = Store.open(
+            data_dir, row_bytes=ROW_BYTES, new_cluster_id=new_cluster_id, node_id=node_id, settings=settings, disk=disk
+        )
+        store.close()
+
     st = engine.state
     log = encode_log(st.index + 1, st.term, [])
+    open_and_close()
     replace_snapshot_and_log(data_dir, st.index, st.term, engine_snapshot.begin(engine), log, disk)
+    open_and_close()  # begins the journal where the snapshot ends, and shows that a start finds all in order
 
 
 def check_unused(data_dir: Path) -> None:

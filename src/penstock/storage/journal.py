@@ -40,6 +40,8 @@ from penstock.storage.reading import DescriptorSource, FileSource, Source
 BLOCK_ROWS: Final = 512
 """A block is closed when it has this many rows, at the end of an entry."""
 
+SYNC_AHEAD_BYTES: Final = 2 * 1024 * 1024
+
 _NEVER: Final = 1 << 63
 
 
@@ -69,7 +71,7 @@ class Journal:
         self._segment_after = segment_after
         self._boundary = _NEVER
         self._descriptor = -1
-        self._end = HEADER_BYTES
+        self._end = self._synced_end = HEADER_BYTES
         self._blocks: list[Block] = []
         self._rows = bytearray()
         self._rows_first = 0
@@ -79,7 +81,7 @@ class Journal:
         self._descriptor = descriptor
         self.first_index, self.last_index = first_index, last_index
         self._blocks = blocks
-        self._end = blocks[-1].end if blocks else HEADER_BYTES
+        self._end = self._synced_end = blocks[-1].end if blocks else HEADER_BYTES
         self._rows = bytearray(rows)
         self._rows_first = blocks[-1].last_index + 1 if blocks else first_index
         self.segments_changed()
@@ -145,7 +147,10 @@ class Journal:
         if live is not None:
             with live:
                 source = DescriptorSource(live.fileno(), self._layout.live_events)
-                yield from self._block_rows(source, self._layout.live_events, blocks, first_index, last_index)
+                for block in blocks:
+                    rows = self._rows_in(source, self._layout.live_events, block, first_index, last_index)
+                    if rows:
+                        yield rows
         if open_rows:
             yield open_rows
 
@@ -163,6 +168,24 @@ class Journal:
     def dup(self) -> int:
         """A descriptor of the live file that stays good when the file is sealed."""
         return os.dup(self._descriptor)
+
+    def sync_ahead(self) -> Callable[[], None] | None:
+        """Work for a thread: to sync the blocks written since the last time, once they are many; else None.
+
+        Not needed for safety. It keeps the sync at the end of a segment short, for which the whole node waits.
+        """
+        if self._end - self._synced_end < SYNC_AHEAD_BYTES:
+            return None
+        self._synced_end = self._end
+        descriptor = self.dup()
+
+        def work() -> None:
+            try:
+                self.sync(descriptor)
+            finally:
+                os.close(descriptor)
+
+        return work
 
     def sync(self, descriptor: int) -> None:
         """Return when the blocks written so far to this descriptor (see ``dup``) are on disk. May run in a thread."""
@@ -193,9 +216,9 @@ class Journal:
         disk.rename(layout.live_events, layout.sealed_events(self.first_index), "journal.seal")
         disk.fsync_directory(layout.archive, "journal.sync_directory")
         disk.fsync_directory(layout.events, "journal.sync_directory")
-        os.close(self._descriptor)
         first_index = self._boundary
         descriptor = create_journal(disk, layout, first_index, self._row_bytes)
+        os.close(self._descriptor)
         self.adopt(descriptor, first_index, [], max(self.last_index, first_index - 1), b"")
 
     def _sealed_rows(self, first_index: int, last_index: int) -> Iterator[bytes]:
@@ -207,21 +230,19 @@ class Journal:
             if first > last_index or not path.exists():
                 continue
             with FileSource(path) as source:
-                blocks = iterate_blocks(source, path)
-                yield from self._block_rows(source, path, blocks, first_index, last_index)
+                for block in iterate_blocks(source, path):
+                    # Checked before it is passed over: a damaged index must not hide rows.
+                    rows = self._rows_in(source, path, block, first_index, last_index)
+                    if block.first_index > last_index:
+                        break
+                    if rows:
+                        yield rows
 
-    def _block_rows(
-        self, source: Source, file: Path, blocks: Iterator[Block] | list[Block], first_index: int, last_index: int
-    ) -> Iterator[bytes]:
-        for block in blocks:
-            if block.last_index < first_index or block.first_index > last_index:
-                continue
-            rows = read_block_rows(source, block)
-            if rows is None:
-                raise Damaged(file, "wrong checksum of a block", block.offset)
-            rows = rows_between(rows, self._row_bytes, first_index, last_index)
-            if rows:
-                yield rows
+    def _rows_in(self, source: Source, file: Path, block: Block, first_index: int, last_index: int) -> bytes:
+        rows = read_block_rows(source, block)
+        if rows is None:
+            raise Damaged(file, "wrong checksum of a block", block.offset)
+        return rows_between(rows, self._row_bytes, first_index, last_index)
 
 
 def create_journal(disk: Disk, layout: Layout, first_index: int, row_bytes: int) -> int:

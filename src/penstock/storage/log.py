@@ -253,12 +253,12 @@ class Log:
         """Set aside room for the rest of the segment, where a full disk did not allow it before."""
         self._space.preallocate(self._descriptor, self._segment_bytes)
 
-    def close(self) -> None:
+    def close(self, *, sync: bool = True) -> None:
         """Sync what is not yet synced, unless something has failed before, and close the file."""
         if self._descriptor < 0:
             return
         try:
-            if self._failure is None and self.durable_index < self.last_index:
+            if sync and self._failure is None and self.durable_index < self.last_index:
                 self.sync()
         finally:
             os.close(self._descriptor)
@@ -306,8 +306,9 @@ class Log:
         if scan.last_index != self.first_index - 1:
             return False
         unseal(disk, layout, self.archive)
+        descriptor = disk.open(layout.log, "log.open")
         os.close(self._descriptor)
-        self._adopt(disk.open(layout.log, "log.open"), scan)
+        self._adopt(descriptor, scan)
         self.preallocate()
         return True
 

@@ -49,6 +49,9 @@ class MemoryStore:
         if rows:
             self._journal.append((index, rows))
 
+    def journal_sync_ahead(self) -> None:
+        """Nothing to sync."""
+
     def journal_rows(self, first_index: int, last_index: int) -> Iterator[bytes]:
         """The rows of a range of entries."""
         return iter([rows for index, rows in self._journal if first_index <= index <= last_index])

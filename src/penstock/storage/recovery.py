@@ -61,6 +61,16 @@ def recover_log(
     except BaseException:
         os.close(descriptor)
         raise
+    try:
+        _settle(layout, log, snapshot, notes)
+    except BaseException:
+        log.close(sync=False)
+        raise
+    return log, scan
+
+
+def _settle(layout: Layout, log: Log, snapshot: tuple[int, int], notes: list[str]) -> None:
+    """Bring the log to where it goes on from."""
     if log.take_back_if_empty():
         notes.append(f"a segment that had no entries yet was taken back; raft.log begins at {log.first_index} again")
     log.preallocate()
@@ -70,7 +80,6 @@ def recover_log(
         log.restart_at(snapshot[0] + 1, snapshot[1])
     # What was read may be in the system's memory only: durable is what is synced now.
     log.sync()
-    return log, scan
 
 
 def _undo_interrupted_roll(disk: Disk, layout: Layout, archive: Archive, notes: list[str]) -> None:
@@ -134,17 +143,30 @@ def recover_journal(
     """Open the journal at its last good block that log and snapshot cover; replay adds the rest."""
     journal = Journal(disk, layout, row_bytes, log.segment_after)
     covered = max(log.last_index, snapshot_index)
+    _drop_orphans(disk, layout, log.segments)
     _take_back_sealed(disk, layout, log.first_index)
-    _adopt_live(disk, layout, row_bytes, log, journal, covered, notes)
-    if journal.last_index < snapshot_index:
-        _refill_from_tail(layout, row_bytes, journal, covered, notes)
+    gap: JournalGap | None = None
+    try:
+        _adopt_live(disk, layout, row_bytes, log, journal, covered, notes)
+        if journal.last_index < snapshot_index:
+            _refill_from_tail(layout, row_bytes, journal, covered, notes)
+        if journal.last_index < snapshot_index:
+            gap = JournalGap(journal.last_index + 1, snapshot_index)
+            notes.append(str(gap))
+            journal.skip_to(snapshot_index + 1)
+    except BaseException:
+        journal.close()
+        raise
     log.segments_changed = journal.segments_changed
-    if journal.last_index >= snapshot_index:
-        return journal, None
-    gap = JournalGap(journal.last_index + 1, snapshot_index)
-    notes.append(str(gap))
-    journal.skip_to(snapshot_index + 1)
     return journal, gap
+
+
+def _drop_orphans(disk: Disk, layout: Layout, segments: list[int]) -> None:
+    """A journal whose log is gone is the rest of a segment that was being retired."""
+    known = {layout.sealed_events(first) for first in segments}
+    for path in sorted(layout.archive.glob("*.events")):
+        if path not in known:
+            disk.unlink(path, "retention.unlink")
 
 
 def _take_back_sealed(disk: Disk, layout: Layout, live_first: int) -> None:
@@ -174,6 +196,8 @@ def _adopt_live(
     boundary = log.segment_after(first_index)
     limit = covered if boundary is None else min(covered, boundary - 1)
     descriptor = disk.open(layout.live_events, "journal.open")
+    # Owned by the journal from here on, which closes it whatever happens.
+    journal.adopt(descriptor, first_index, [], first_index - 1, b"")
     source = DescriptorSource(descriptor, layout.live_events)
     blocks, rows, fault = _good_blocks(source, row_bytes, first_index, limit)
     end = blocks[-1].end if blocks else HEADER_BYTES

@@ -17,7 +17,7 @@ Threads: one thread owns the store. Besides it, one thread at a time may be insi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -217,6 +217,10 @@ class Store:
         """Add the rows (none, one or many) of one applied entry. Entries come in order; what is here is passed over."""
         self._journal.append(index, rows)
 
+    def journal_sync_ahead(self) -> Callable[[], None] | None:
+        """Work for a thread that keeps the roll of a segment short; None while there is none."""
+        return self._journal.sync_ahead()
+
     def journal_rows(self, first_index: int, last_index: int) -> Iterator[bytes]:
         """The rows of these entries in order, whole rows, many in each piece; also those still in memory."""
         return self._journal.rows(first_index, last_index)
@@ -333,6 +337,7 @@ class _Opening:
         reader = SnapshotReader(layout.snapshot) if layout.snapshot.exists() else None
         snapshot = (-1, 0) if reader is None else (reader.last_index, reader.last_term)
         log, scan = recover_log(disk, layout, space, settings.segment_bytes, snapshot, self.notes)
+        journal: Journal | None = None
         try:
             empty_temp(disk, layout)
             journal, gap = recover_journal(disk, layout, self.row_bytes, log, snapshot[0], self.notes)
@@ -340,7 +345,9 @@ class _Opening:
                 # Last of all: a directory with metadata is a whole one.
                 save_metadata(disk, layout, metadata)
         except BaseException:
-            log.close()
+            log.close(sync=False)
+            if journal is not None:
+                journal.close()
             raise
         store = cls(layout, disk, settings, self.lock, space, metadata, log, journal, snapshot)
         return store, Recovered(

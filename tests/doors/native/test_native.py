@@ -80,6 +80,8 @@ def test_a_frame_may_come_byte_by_byte(server: TestServer) -> None:
         (c.PUT, msgspec.msgpack.encode(["q", [[2**63, b"key too large"]]])),
         (c.PUT, msgspec.msgpack.encode(["q", [[1, b"x", [0, 0, {"header": 5}]]]])),
         (c.PUT, b"\x91" * 100_000),
+        (c.TAKE, b"\x91\xa1\xff"),
+        (m.SHOW_QUEUE, b"\x91\xa1\xff"),
         (c.TAKE, msgspec.msgpack.encode(["q", 0])),
         (c.TAKE, msgspec.msgpack.encode(["q", 1_000_000])),
         (c.ACK, msgspec.msgpack.encode(["q", [[1]]])),
@@ -245,3 +247,26 @@ def test_statistics_of_the_node(client: RawClient) -> None:
     status = client.call(m.Status())
     assert (status.term, status.leader, status.disk_full) == (1, 0, False)
     assert isinstance(client.call(c.Take("", 1)), Taken)
+
+
+def test_an_answer_is_bounded_in_bytes_and_the_rest_stays_in_order(client: RawClient, queue: str) -> None:
+    for number in range(12):
+        client.call(put(queue, bytes([number]) * 1_000_000))
+    assert len(client.call(m.Peek(queue, 100))) == 8
+    page = client.call(m.Browse(queue))
+    assert len(page.records) < 12
+    assert page.cursor
+    taken = client.call(c.Take(queue, 100))
+    rest = client.call(c.Take(queue, 100))
+    assert [record.id for record in taken.records] == list(range(1, 9))
+    assert [record.id for record in rest.records] == list(range(9, 13))
+
+
+def test_a_subscription_ends_with_its_queue(server: TestServer, client: RawClient, queue: str) -> None:
+    subscription = client.send(m.Subscribe(queue))
+    client.receive()
+    with RawClient(server.port) as operator:
+        operator.call(c.DeleteQueue(queue))
+    status, request, refusal = client.receive()
+    assert (status, request, refusal.code) == (m.REFUSED, subscription, e.NO_SUCH_QUEUE)
+    assert client.call(m.Unsubscribe(subscription)) == Done(0)

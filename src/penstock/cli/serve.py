@@ -1,0 +1,134 @@
+"""`penstock serve`: run a node until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from penstock import __version__
+from penstock.cli.connecting import DEFAULT_URL
+from penstock.cli.logs import set_up_logging
+from penstock.cli.setting_options import SettingsCommand, config_option, load_settings
+from penstock.doors.listening import Listener
+from penstock.doors.server import Server
+from penstock.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_MODES: Final = {
+    "durable": "an answer is given when the log is synced",
+    "interval": "answers come before the sync; a power loss can take the last {interval_ms} ms",
+    "none": "the system syncs when it likes; a power loss can take what was answered",
+}
+_WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+@click.command(cls=SettingsCommand)
+@config_option
+def serve(config_path: str | None, **options: Any) -> None:
+    """Run a node.
+
+    It writes where each door listens, and "Penstock ... is ready." once it serves. SIGTERM and SIGINT (Ctrl-C) stop it:
+    what is in flight is finished first. The exit code is 2 for settings that are wrong, 1 for files that cannot be
+    started from and ports that cannot be listened on, 70 when the disk failed under it.
+    """
+    settings = load_settings(config_path, options)
+    set_up_logging(settings.log_level, settings.log_format)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(settings))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where it is installed, since it costs less; None leaves it to asyncio."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def _serve(settings: Settings) -> None:
+    server = Server(settings)
+    await server.start()
+    try:
+        stop = _stop_signal()
+        click.echo("\n".join(announcement(server)))
+        sys.stdout.flush()
+        either: set[asyncio.Future[Any]] = {stop, server.node.failed}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if stop.done():
+            log.info("%s: the node stops", stop.result())
+    finally:
+        await server.stop()
+    if server.node.failed.done():
+        raise server.node.failed.result()
+
+
+def _stop_signal() -> asyncio.Future[str]:
+    """Done with the signal's name when one comes that asks to stop. A second one is not waited for: it kills."""
+    loop = asyncio.get_running_loop()
+    stop: asyncio.Future[str] = loop.create_future()
+
+    def on_signal(number: signal.Signals) -> None:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(each)
+        if not stop.done():
+            stop.set_result(number.name)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    return stop
+
+
+def announcement(server: Server) -> Iterator[str]:
+    """What a node says of itself when it is ready; its last line is the one that scripts wait for."""
+    settings = server.settings
+    for listener in server.listeners:
+        address = _address(listener.host, listener.port)
+        yield f"{listener.door:<9} {address}  TaskFlux clients and Penstock's own protocol"
+    if not server.listeners:
+        yield "doors     none is open"
+    yield f"data      {Path(settings.data_dir).resolve()}"
+    mode = settings.storage.mode
+    yield f"mode      {mode}: {_MODES[mode].format(interval_ms=settings.storage.interval_ms)}"
+    for note in server.notes:
+        yield f"mended    {note}"
+    if server.listeners:
+        yield ""
+        yield "Try it in another terminal:"
+        yield from (f"  {line}" for line in _tries(server.listeners[0]))
+        yield ""
+    yield f"Penstock {__version__} is ready."
+
+
+def _tries(listener: Listener) -> Iterator[str]:
+    host = _WILDCARDS.get(listener.host, listener.host)
+    url = f"penstock://{_address(host, listener.port)}"
+    command = own_command()
+    if url != DEFAULT_URL:
+        yield f"export PENSTOCK_URL={url}"
+    yield f"{command} put greetings 'hello, world' --create"
+    yield f"{command} take greetings --ack"
+    yield f"{command} top"
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def own_command() -> str:
+    """How this program can be started again by who reads it: by name if the shell finds it, else as it was now."""
+    started = Path(sys.argv[0])
+    if started.name != "penstock":
+        return "python -m penstock"
+    found = shutil.which("penstock")
+    return "penstock" if found is not None and Path(found).resolve() == started.resolve() else str(started)

@@ -1,0 +1,83 @@
+"""Exactly-once writing by hand: `staging stage`, `publish`, `abort`. Writers do this through the SDK."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from penstock.cli.connecting import client_options, connected, queue_argument
+from penstock.cli.output import write_json
+from penstock.cli.parameters import ATTEMPT, KEY, NATURAL
+
+
+@click.group()
+def staging() -> None:
+    """Stage, publish and abort batches.
+
+    A writer stages what each attempt at each partition of a batch has, unseen, and publishes one attempt of each: once,
+    however often it repeats itself.
+    """
+
+
+@staging.command()
+@click.argument("query")
+@click.argument("batch", type=NATURAL)
+@queue_argument
+@click.option("--partition", type=NATURAL, default=0, help="Which partition of the batch.  [default: 0]")
+@click.option("--attempt", type=NATURAL, default=0, help="Which attempt at the partition.  [default: 0]")
+@click.option("--part", type=NATURAL, default=0, help="Which part of the attempt, from 0.  [default: 0]")
+@click.option("--key", type=KEY, default=0, help="The messages' key.  [default: 0]")
+@client_options
+def stage(
+    query: str,
+    batch: int,
+    queue: str,
+    partition: int,
+    attempt: int,
+    part: int,
+    key: int,
+    url: str | None,
+    as_json: bool,
+) -> None:
+    """Leave the lines of standard input for a batch; nobody sees them yet."""
+    from penstock.client import Item
+
+    content = sys.stdin.buffer.read()
+    lines = content.removesuffix(b"\n").split(b"\n") if content else []
+    items = [Item(payload=line, key=key) for line in lines]
+    with connected(url) as client:
+        count = client.stage(query, batch, {queue: items}, partition=partition, attempt=attempt, part=part)
+    if as_json:
+        write_json({"count": count})
+    else:
+        click.echo(f"staged {count}" if count else "staged nothing new")
+
+
+@staging.command()
+@click.argument("query")
+@click.argument("batch", type=NATURAL)
+@click.argument("attempts", type=ATTEMPT, nargs=-1, required=True, metavar="PARTITION:ATTEMPT...")
+@client_options
+def publish(query: str, batch: int, attempts: tuple[tuple[int, int], ...], url: str | None, as_json: bool) -> None:
+    """Make one attempt of each partition visible, once."""
+    with connected(url) as client:
+        published = client.publish(query, batch, attempts)
+    if as_json:
+        write_json({"count": published.count, "fresh": published.fresh})
+    else:
+        click.echo(f"published {published.count}" if published.fresh else "was published before; nothing was added")
+
+
+@staging.command()
+@click.argument("query")
+@click.argument("batch", type=NATURAL)
+@client_options
+def abort(query: str, batch: int, url: str | None, as_json: bool) -> None:
+    """Drop what is staged for a batch."""
+    with connected(url) as client:
+        client.abort(query, batch)
+    if as_json:
+        write_json({"query": query, "batch": batch})
+    else:
+        click.echo(f"batch {batch} is dropped")
