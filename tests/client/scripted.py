@@ -112,8 +112,12 @@ class Peer:
 
     async def drop(self) -> None:
         """End the connection without a word."""
-        self._writer.transport.abort()
+        self.abort()
         await self.ended.wait()
+
+    def abort(self) -> None:
+        """As ``drop``, without waiting for the end."""
+        self._writer.transport.abort()
 
 
 class ScriptedNode:
@@ -130,7 +134,7 @@ class ScriptedNode:
         self.port = 0
         self._server: asyncio.Server | None = None
         self._accepted: asyncio.Queue[Peer] = asyncio.Queue()
-        self._runs: set[asyncio.Task[None]] = set()
+        self._runs: dict[asyncio.Task[None], Peer] = {}
 
     async def __aenter__(self) -> ScriptedNode:
         await self.listen()
@@ -141,9 +145,12 @@ class ScriptedNode:
     ) -> None:
         self.deafen()
         self.may_read.set()
-        for run in list(self._runs):
+        runs = dict(self._runs)
+        for run, peer in runs.items():
             run.cancel()
-        await asyncio.gather(*self._runs, return_exceptions=True)
+            peer.abort()
+        await asyncio.gather(*runs, return_exceptions=True)
+        await settle()
 
     @property
     def url(self) -> str:
@@ -169,8 +176,8 @@ class ScriptedNode:
         peer = Peer(self, reader, writer)
         self._accepted.put_nowait(peer)
         task = asyncio.get_running_loop().create_task(peer.run())
-        self._runs.add(task)
-        task.add_done_callback(self._runs.discard)
+        self._runs[task] = peer
+        task.add_done_callback(self._runs.pop)
 
 
 async def meet(node: ScriptedNode, **options: Any) -> tuple[Client, Peer]:

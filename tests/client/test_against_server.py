@@ -339,7 +339,6 @@ def test_takes_over_breaking_connections_lose_nothing(run: Run) -> None:
     run(main)
 
 
-@pytest.mark.xfail(reason="a node lets a repeated take wait on an empty queue, without looking for its first answer")
 def test_a_take_that_emptied_the_queue_is_found_again(run: Run) -> None:
     async def main() -> None:
         async with testing.TestServer() as server, CuttingProxy(server.port) as proxy:

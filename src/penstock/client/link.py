@@ -89,7 +89,7 @@ class Link:
         self._resumed = asyncio.Event()
         self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._keeper: asyncio.Task[None] | None = None
-        self._helpers: set[asyncio.Task[Any]] = set()
+        self._side_tasks: set[asyncio.Task[Any]] = set()
         self._outage_timer: asyncio.TimerHandle | None = None
         self._turn = 0
         """Which endpoint is next."""
@@ -206,8 +206,8 @@ class Link:
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Do something beside; the link keeps the task alive."""
         task = self._loop.create_task(work)
-        self._helpers.add(task)
-        task.add_done_callback(self._helpers.discard)
+        self._side_tasks.add(task)
+        task.add_done_callback(self._side_tasks.discard)
         return task
 
     async def close(self) -> None:
@@ -215,7 +215,7 @@ class Link:
         if self.closed:
             return
         if self.connected:
-            last_words = {*self._helpers, *(self.spawn(sink.close()) for sink in self._session.sinks.values())}
+            last_words = {*self._side_tasks, *(self.spawn(sink.close()) for sink in self._session.sinks.values())}
             if last_words:
                 await asyncio.wait(last_words, timeout=CLOSE_SECONDS_MAX)
         self.closed = True
@@ -231,7 +231,7 @@ class Link:
             unknown = call.is_command and (call.outstanding or call.doubtful)
             reason = "the client was closed before the answer came"
             self._fail(call, OutcomeUnknown(call.name, call.number, reason) if unknown else ClientClosed())
-        for task in list(self._helpers):
+        for task in list(self._side_tasks):
             task.cancel()
         if self._connection is not None:
             connection, self._connection = self._connection, None
@@ -353,8 +353,8 @@ class Link:
             if isinstance(error, TimeoutError):
                 reason = f"no answer within {self._options.connect_timeout:g} s"
                 raise ConnectionLost(str(endpoint), reason) from None
-            if isinstance(error, OSError):
-                raise ConnectionLost(str(endpoint), error.strerror or str(error)) from error
+            if isinstance(error, OSError | UnicodeError):  # the latter for a host that cannot be a name
+                raise ConnectionLost(str(endpoint), getattr(error, "strerror", None) or str(error)) from error
             raise
         self._begin(connection, welcome)
         return connection

@@ -51,6 +51,11 @@ class DedupKeys:
                 self._head = 0
         return count
 
+    def stop(self, queue_uid: int, timers: Timers) -> None:
+        """Its queue is gone: cancel the timer."""
+        if self._blocks:
+            timers.cancel(self._blocks[0][self._head][0], (DEDUP_END, queue_uid))
+
     def freeze(self) -> list[list[DedupEntry]]:
         """The entries for a snapshot, as blocks that will not change any more."""
         if not self._blocks:

@@ -110,8 +110,8 @@ class Engine:
         # Stamps never fall; a leader sees to that, but apply is total.
         st.stamp_us = max(st.stamp_us, entry.stamp_us)
         firing.fire_due(st)
-        if st.producers:
-            forget_silent(st.producers, st.stamp_us)
+        if st.stamp_us >= st.producers_kept_until_us:
+            st.producers_kept_until_us = forget_silent(st.producers, st.stamp_us)
         return [self._run(st, n, command) for n, command in enumerate(entry.commands)]
 
     def _run(self, st: State, n: int, command: Command) -> Answer:
@@ -131,6 +131,11 @@ class Engine:
             answer = handler(st, command.args)
         st.body_offset += len(command.body)
         return answer
+
+    def remembers(self, producer: int, request: int) -> bool:
+        """Whether this request of a producer was done before, so that applying it again only repeats its answer."""
+        known = self.state.producers.get(producer)
+        return known is not None and request in known.answers
 
     def next_due_us(self) -> int | None:
         """When the next timer wants an entry; None when there is none."""

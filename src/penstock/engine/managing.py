@@ -27,6 +27,7 @@ from penstock.engine.order import KeyOrder
 from penstock.engine.queue import Queue
 from penstock.engine.records import DELAYED, READY
 from penstock.engine.state import State
+from penstock.engine.timers import LEASE_END
 
 
 def no_such_queue(name: str) -> Refusal:
@@ -118,7 +119,10 @@ def delete_queue(st: State, args: DeleteQueue) -> Answer:
     del st.by_name[queue.name]
     del st.by_uid[queue.uid]
     count = sum(queue.counts)
+    queue.dedup.stop(queue.uid, st.timers)
     for name, group in queue.leases.items():
+        if name[1]:
+            st.timers.cancel(name[1], (LEASE_END, queue.uid, *name))
         owner = st.owners.get(group.owner)
         if owner is not None and (queue.uid, name) in owner.groups:
             owner.groups.discard((queue.uid, name))

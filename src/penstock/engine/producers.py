@@ -97,10 +97,14 @@ def hear(producers: Producers, number: int, now_us: int) -> Producer:
     return producer
 
 
-def forget_silent(producers: Producers, now_us: int) -> None:
-    """Forget those who were not heard for a day, up to a limit; the rest wait for the next entry."""
+def forget_silent(producers: Producers, now_us: int) -> int:
+    """Forget those who were not heard for a day, up to a limit; tells until when nobody more is to be forgotten."""
     for _ in range(FORGOTTEN_PER_ENTRY_MAX):
         number = next(iter(producers), None)
-        if number is None or producers[number].heard_us + FORGET_AFTER_US > now_us:
-            return
+        if number is None:
+            return now_us + FORGET_AFTER_US
+        ends_us = producers[number].heard_us + FORGET_AFTER_US
+        if ends_us > now_us:
+            return ends_us
         del producers[number]
+    return now_us

@@ -52,6 +52,8 @@ class State:
         self.timers = Timers()
         self.owners: dict[int, Owner] = {}
         self.producers = Producers()
+        self.producers_kept_until_us = 0
+        """Nobody is to be forgotten before. Only saves looking: it is no part of the state."""
         self.staged: dict[tuple[str, int, int, int], Staged] = {}
         self.published: dict[str, int] = {}
         self.bindings: dict[str, BindingView] = {}

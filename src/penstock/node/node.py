@@ -410,6 +410,9 @@ class Node:
         queue = self.engine.state.by_name.get(name)
         if wait_ms:
             request.wait_until_us = self.clock.now_us() + wait_ms * 1000
+        if command.producer and self.engine.remembers(command.producer, command.request):
+            self._enqueue(request)  # a repeat: what it took the first time is its answer, whatever is there now
+            return
         if name in self.waiters.queues and queue is not None:
             # What has just come back is for those who wait already, and so is what comes next.
             if not queue.paused:

@@ -8,6 +8,7 @@ assumes or passes over, it says in a sentence. The codec of the files is ``versi
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -307,11 +308,22 @@ def write_version2(
 ) -> None:
     """Make `data_dir` the directory of a node with this state: a snapshot, an empty log, metadata.
 
-    Raises ``NotADataDirectory`` where a node has its files already.
+    All is made aside and gets its name at the end, so that no node can start from a part of it. Raises
+    ``NotADataDirectory`` where a node has its files already.
     """
     disk = disk or Disk()
     check_unused(data_dir)
+    staging = data_dir / "import.new"
+    shutil.rmtree(staging, ignore_errors=True)
+    try:
+        _write_directory(engine, staging, new_cluster_id, node_id, disk)
+        disk.rename(Layout(staging).consensus, Layout(data_dir).consensus, "import.rename")
+        disk.fsync_directory(data_dir, "import.sync_directory")
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
+
+def _write_directory(engine: Engine, data_dir: Path, new_cluster_id: bytes, node_id: int, disk: Disk) -> None:
     def open_and_close() -> None:
         # A small log without reserve: the node's first start gives both their size.
         settings = StoreSettings(segment_bytes=4096, reserve_bytes=0)
