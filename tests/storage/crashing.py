@@ -1,9 +1,10 @@
 """A model of what a power cut can leave on disk.
 
-``CrashDisk`` does everything for real and keeps a model beside it: which bytes of each file are synced, and which changes
-of names are. After every system call it takes a picture. ``states_after_crash`` turns a picture into every state that a
-power cut at that moment could leave: each change of a name that was not synced may have happened or not, on its own; bytes
-that were not synced are there, are not, or are there in part. A rename between directories may reach the new one first.
+``CrashDisk`` does everything for real and keeps a model beside it: which bytes of each file are synced, and which
+changes of names are. After every system call it takes a picture. ``states_after_crash`` turns a picture into every
+state that a power cut at that moment could leave: each change of a name that was not synced may have happened or not,
+on its own; bytes that were not synced are there, are not, or are there in part. A rename between directories may reach
+the new one first.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.storage.support import FastDisk
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -63,17 +66,19 @@ class CrashDisk(FastDisk):
         self._durable: dict[Path, int] = {}
         self._pending: list[Change] = []
         self._open: dict[int, int] = {}
+        numbers: dict[int, int] = {}
         for path in sorted(self.root.rglob("*")):
             if path.is_file():
-                number = self._new_file(path.read_bytes())
-                self._current[path] = self._durable[path] = number
+                inode = path.stat().st_ino
+                if inode not in numbers:
+                    numbers[inode] = self._new_file(path.read_bytes())
+                self._current[path] = self._durable[path] = numbers[inode]
 
     def create(self, path: Path, site: str) -> int:
         descriptor = super().create(path, site)
         if path in self._current:
-            self._files[self._current[path]].now = b""
-        else:
-            self._link(path)
+            self._pending.append(Change(frozenset({path.parent}), None, path, self._current.pop(path)))
+        self._link(path)
         self._opened(descriptor, path)
         return self._pictured(site, descriptor)
 
@@ -116,6 +121,10 @@ class CrashDisk(FastDisk):
 
     def rename(self, source: Path, target: Path, site: str) -> None:
         super().rename(source, target, site)
+        if self._current[source] == self._current.get(target):
+            # Two names of one file: the system leaves both.
+            self._pictured(site, None)
+            return
         number = self._current.pop(source)
         self._current[target] = number
         directories = frozenset({source.parent, target.parent})
@@ -147,35 +156,45 @@ class CrashDisk(FastDisk):
     def _file(self, descriptor: int) -> File:
         return self._files[self._open[os.fstat(descriptor).st_ino]]
 
-    def _pictured[T](self, site: str, answer: T) -> T:
+    def _pictured(self, site: str, answer: T) -> T:
         now = {number: file.now for number, file in self._files.items()}
         synced = {number: file.synced for number, file in self._files.items()}
         self.pictures.append(Picture(site, dict(self._durable), tuple(self._pending), now, synced, self.facts()))
         return answer
 
 
-def states_after_crash(picture: Picture) -> Iterator[dict[Path, bytes]]:
+State = dict[Path, tuple[int, bytes]]
+"""Each name with the file's number, equal for names of one file, and its bytes."""
+
+
+def states_after_crash(picture: Picture) -> Iterator[State]:
     """Every directory that a power cut could leave at this moment, each once."""
-    seen: set[tuple[tuple[Path, bytes], ...]] = set()
+    seen: set[tuple[tuple[Path, tuple[int, bytes]], ...]] = set()
     for chosen in product(*(_outcomes(change) for change in picture.pending)):
         names = dict(picture.names)
         for outcome in chosen:
             if outcome is not None:
                 _apply(outcome, names)
         for survival in (_synced_only, _everything, _torn):
-            state = {path: survival(picture, number) for path, number in names.items()}
+            state = {path: (number, survival(picture, number)) for path, number in names.items()}
             key = tuple(sorted(state.items()))
             if key not in seen:
                 seen.add(key)
                 yield state
 
 
-def materialise(state: dict[Path, bytes], source_root: Path, target_root: Path) -> None:
+def materialise(state: State, source_root: Path, target_root: Path) -> None:
     """Make the directory for real, below another root."""
     for name in ("consensus/archive", "consensus/events", "consensus/temp"):
         (target_root / name).mkdir(parents=True)
-    for path, data in state.items():
-        (target_root / path.relative_to(source_root)).write_bytes(data)
+    made: dict[int, Path] = {}
+    for path, (number, data) in state.items():
+        target = target_root / path.relative_to(source_root)
+        if number in made:
+            target.hardlink_to(made[number])
+        else:
+            target.write_bytes(data)
+            made[number] = target
 
 
 def _outcomes(change: Change) -> list[Change | None]:

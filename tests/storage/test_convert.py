@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from penstock.engine.errors import Refusal
 from penstock.engine.journal import DOOR_NATIVE, ROW_BYTES
 from penstock.engine.machine import Engine
 from penstock.storage import version1 as v1
-from penstock.storage.errors import Damaged, DirectoryInUse, NotADataDirectory, OlderVersion
+from penstock.storage.disk import Disk
+from penstock.storage.errors import Damaged, DirectoryInUse, NotADataDirectory, OlderVersion, StorageFailed
 from penstock.storage.export_version1 import read_state, to_log, to_snapshot, write_version1
 from penstock.storage.import_version1 import Imported, Version1Files, build_engine, read_version1, write_version2
 from penstock.storage.layout import Layout
 from penstock.storage.losses import losses
 from penstock.storage.store import Store, StoreSettings
+from penstock.storage.verify import verify
 from tests.wire.taskflux.support import file_vectors
 
 VECTORS = file_vectors()
@@ -239,6 +242,7 @@ def test_a_node_starts_from_an_import_without_anything_to_mend(tmp_path: Path) -
     commands = [v1.CreateQueue(b"q", 5), v1.Enqueue(b"q", 2, b"b"), v1.Enqueue(b"q", 1, b"a"), v1.Enqueue(b"", 1, b"z")]
     result = imported(files(tmp_path / "old", log=log_of(*commands)))
     write_version2(result.engine, tmp_path / "new", new_cluster_id=CLUSTER)
+    assert verify(tmp_path / "new").problems == []
     store, recovered = opened(tmp_path / "new")
     try:
         assert (recovered.notes, recovered.torn, recovered.journal_gap) == ([], [], None)
@@ -250,6 +254,32 @@ def test_a_node_starts_from_an_import_without_anything_to_mend(tmp_path: Path) -
         assert {record.published_us for record in engine.state.by_name["q"].scan(0)} == {NOW_US}
     finally:
         store.close()
+
+
+class FailingDisk(Disk):
+    """Fails at one site, at each call of it."""
+
+    def __init__(self, site: str) -> None:
+        super().__init__()
+        self.site = site
+
+    def before(self, site: str, path: Path) -> None:
+        if site == self.site:
+            raise OSError(errno.EIO, "as the test wants it")
+
+
+@pytest.mark.parametrize(
+    "site", ["metadata.rename", "replace.write", "replace.sync", "replace.rename", "import.rename"]
+)
+def test_an_import_that_fails_leaves_nothing_that_a_node_could_start_from(tmp_path: Path, site: str) -> None:
+    engine = imported(files(tmp_path / "old", log=log_of(v1.Enqueue(b"", 1, b"x")))).engine
+    with pytest.raises(StorageFailed, match=site):
+        write_version2(engine, tmp_path / "new", new_cluster_id=CLUSTER, disk=FailingDisk(site))
+    assert list((tmp_path / "new").iterdir()) == []
+    (tmp_path / "new" / "import.new" / "consensus").mkdir(parents=True)  # as a crash would leave it
+    write_version2(engine, tmp_path / "new", new_cluster_id=CLUSTER)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["consensus"]
+    assert content(read_state(tmp_path / "new").engine) == {"": (0, [(1, b"x")])}
 
 
 class Written:

@@ -38,7 +38,7 @@ class StorageError(Exception):
 
 
 class UnreadableData(StorageError):
-    """The data cannot be started from as they stand; nothing was changed."""
+    """The data cannot be started from as they stand; the file in question was left as it is."""
 
     code = "unreadable_data"
 

@@ -71,6 +71,9 @@ def recover_log(
 
 def _settle(layout: Layout, log: Log, snapshot: tuple[int, int], notes: list[str]) -> None:
     """Bring the log to where it goes on from."""
+    sealed = log.archive.first_indexes
+    if sealed and log.first_index <= sealed[-1]:
+        raise Damaged(layout.log, f"begins at entry {log.first_index}, the archive has a segment from {sealed[-1]} on")
     if log.take_back_if_empty():
         notes.append(f"a segment that had no entries yet was taken back; raft.log begins at {log.first_index} again")
     log.preallocate()

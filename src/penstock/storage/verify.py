@@ -59,7 +59,9 @@ class Report:
 
 
 def verify(path: Path) -> Report:
-    """Check one file, or a whole data directory and that its files fit together."""
+    """Check one file, or a whole data directory (or its consensus/) and that its files fit together."""
+    if path.name == "consensus" and path.is_dir():
+        path = path.parent
     if path.is_dir():
         return _Verifier(Layout(path)).run()
     report = Report()
