@@ -61,7 +61,7 @@ def test_inspect_tells_commands_and_events_in_words(penstock: Command, data_dir:
     assert "CreateQueue(name='emails'" in shown
     assert "payload=b'first'" in shown
     assert "by native" in shown
-    assert "NewTerm(leader=0) by node" in shown
+    assert "NewTerm(leader=0, " in shown
 
 
 def test_inspect_one_file_as_json(penstock: Command, data_dir: Path) -> None:

@@ -351,7 +351,7 @@ async def test_a_connection_that_goes_releases_what_is_bound_to_it() -> None:
 async def test_memory_beyond_the_limit_refuses_puts_while_takes_and_acks_go_on() -> None:
     from penstock.node.limits import Limits
 
-    node, told = make_node(LoneVoter(0, 0, -1), limits=Limits(1000)), Told()
+    node, told = make_node(LoneVoter(0, 0, -1), limits=Limits(20_000)), Told()
     node.start()
     refused = 0
     for ref in range(200):

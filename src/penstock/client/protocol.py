@@ -129,7 +129,7 @@ class Call:
 def _decode_for_sink(status: int, body: bytes) -> Taken | Refusal:
     try:
         return _decode_taken(body) if status == m.PUSH else _decode_refusal(body)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         # Records that cannot be read cannot be given back either; a new connection gives the node the chance.
         raise BadAnswer(operation_name(m.SUBSCRIBE), str(error)) from None
 
@@ -203,7 +203,7 @@ class Session:
             value: Any
             try:
                 value = m.ANSWER_DECODERS[call.op].decode(body) if status == m.ANSWER else _decode_refusal(body)
-            except msgspec.DecodeError as error:
+            except ValueError as error:
                 value, status = BadAnswer(call.name, str(error)), m.REFUSED
             yield call, status, value
 

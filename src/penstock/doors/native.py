@@ -167,7 +167,7 @@ class NativeConnection(Connection):
 
     def _welcome(self) -> m.Welcome:
         node = self.node
-        limit = node.engine.state.payload_bytes_max
+        limit = node.limits.payload_bytes_max
         return m.Welcome(__version__, node.store.cluster_id.hex(), node.node_id, node.consensus.term, limit)
 
     def _status(self) -> m.NodeStatus:

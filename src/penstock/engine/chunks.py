@@ -13,6 +13,8 @@ from penstock.engine.records import Record
 
 CHUNK_BITS = 10
 CHUNK_SLOTS = 1 << CHUNK_BITS
+CHUNK_BYTES = 8 * CHUNK_SLOTS
+"""What a chunk costs in memory besides its records, however few they are."""
 _SLOT_MASK = CHUNK_SLOTS - 1
 
 

@@ -5,6 +5,7 @@ replay, so there is one decoder per operation and nothing is encoded twice. Trai
 default stands here. Durations are in milliseconds, points in time in microseconds of log time.
 
 To change a command: add fields at its end, with a default that means what the absence meant. Never reuse a number.
+Fields too many are refused: skipping them would depend on how deep they are nested, and so on the reader.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ NO_RAW: Final = Raw(b"\xc0")
 """Nil: a value that can be encoded again, as staged records are."""
 
 
-class Options(Struct, array_like=True, gc=False):
+class Options(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """What may be said of a record beyond its key and payload."""
 
     delay_ms: Duration = 0
@@ -56,7 +57,7 @@ class Options(Struct, array_like=True, gc=False):
     """When its delay ends, the record draws a new place behind all others of its key."""
 
 
-class Item(Struct, array_like=True, gc=False):
+class Item(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """One record to be put. Options stand apart so that a plain record is told from others by one test."""
 
     key: Key
@@ -70,7 +71,7 @@ H4: Final = 1
 QA: Final = 2
 
 
-class QueueSettings(Struct, array_like=True, gc=False):
+class QueueSettings(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """All that can be said of a queue when it is made. ``None`` and 0 mean: no limit, not set."""
 
     implementation: int = H4
@@ -107,23 +108,28 @@ class QueueChanges(Struct, gc=False, forbid_unknown_fields=True):
     dedup_keys_max: Annotated[int, Meta(ge=1, le=10_000_000)] | UnsetType = UNSET
 
 
-class NewTerm(Struct, array_like=True, gc=False):
-    """The first command of a term: leases bound to connections of earlier terms are released."""
+class NewTerm(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
+    """The first command of a term: leases bound to connections of earlier terms are released.
+
+    It carries the leader's own limits into the log, because whatever decides an answer must be the same on all nodes.
+    """
 
     leader: int
+    payload_bytes_max: Natural = INT64_MAX
+    queues_max: Natural = INT64_MAX
 
 
-class Tick(Struct, array_like=True, gc=False):
+class Tick(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Nothing but the entry's time: lets timers fire when there is no traffic."""
 
 
-class OwnerGone(Struct, array_like=True, gc=False):
+class OwnerGone(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """A connection ended: the leases bound to it are released."""
 
     owner: Natural
 
 
-class CreateQueue(Struct, array_like=True, gc=False):
+class CreateQueue(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Make a queue; with ``if_absent`` an equal one that is there already will do."""
 
     name: Name
@@ -131,20 +137,20 @@ class CreateQueue(Struct, array_like=True, gc=False):
     if_absent: bool = False
 
 
-class ChangeQueue(Struct, array_like=True, gc=False):
+class ChangeQueue(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Change settings of a queue."""
 
     name: Name
     changes: QueueChanges
 
 
-class DeleteQueue(Struct, array_like=True, gc=False):
+class DeleteQueue(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Delete a queue with all it holds."""
 
     name: Name
 
 
-class Put(Struct, array_like=True, gc=False):
+class Put(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Put records, each judged by itself."""
 
     queue: Name
@@ -153,13 +159,13 @@ class Put(Struct, array_like=True, gc=False):
     """Make the queue with default settings if it is missing."""
 
 
-class PutMany(Struct, array_like=True, gc=False):
+class PutMany(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Put records into one or several queues, all or none."""
 
     puts: list[tuple[Name, Items]]
 
 
-class Take(Struct, array_like=True, gc=False):
+class Take(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Lease the first records of a queue."""
 
     queue: Name
@@ -174,14 +180,14 @@ class Take(Struct, array_like=True, gc=False):
     """Taken is done: the records end at once, without a lease."""
 
 
-class Ack(Struct, array_like=True, gc=False):
+class Ack(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """End leased records: their work is done."""
 
     queue: Name
     handles: Handles
 
 
-class AckTake(Struct, array_like=True, gc=False):
+class AckTake(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """End leased records and take the next ones, in one command."""
 
     queue: Name
@@ -197,7 +203,7 @@ UNSENT: Final = 3
 """How a record comes back: its work failed, it was given back unharmed, it never reached the client."""
 
 
-class Return(Struct, array_like=True, gc=False):
+class Return(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Give leased records back."""
 
     queue: Name
@@ -208,7 +214,7 @@ class Return(Struct, array_like=True, gc=False):
     """Why a release happened, one of ``journal.REASONS``; 0 takes the reason that ``how`` implies."""
 
 
-class Extend(Struct, array_like=True, gc=False):
+class Extend(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Give leases a new deadline, counted from now."""
 
     queue: Name
@@ -216,14 +222,14 @@ class Extend(Struct, array_like=True, gc=False):
     lease_ms: Annotated[int, Meta(ge=1, le=DURATION_MS_MAX)]
 
 
-class Bury(Struct, array_like=True, gc=False):
+class Bury(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Set records aside: by their holder, or by an operator (token 0) in any state."""
 
     queue: Name
     handles: Handles
 
 
-class Kick(Struct, array_like=True, gc=False):
+class Kick(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Make buried or delayed records ready: those named, or the first ``count`` buried ones."""
 
     queue: Name
@@ -231,7 +237,7 @@ class Kick(Struct, array_like=True, gc=False):
     count: Annotated[int, Meta(ge=0, le=RECORDS_PER_COMMAND_MAX)] = 0
 
 
-class Edit(Struct, array_like=True, gc=False):
+class Edit(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Change the key or the delay of a waiting (ready or delayed) record."""
 
     queue: Name
@@ -240,14 +246,14 @@ class Edit(Struct, array_like=True, gc=False):
     delay_ms: Duration | None = None
 
 
-class Delete(Struct, array_like=True, gc=False):
+class Delete(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """End records in any state, whoever holds them."""
 
     queue: Name
     ids: Ids
 
 
-class Move(Struct, array_like=True, gc=False):
+class Move(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Move waiting or buried records to another queue; they begin anew there with their origin noted."""
 
     queue: Name
@@ -255,7 +261,7 @@ class Move(Struct, array_like=True, gc=False):
     target: Name
 
 
-class Redrive(Struct, array_like=True, gc=False):
+class Redrive(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Move the records of a queue that match, step by step, to a queue or back to where each came from."""
 
     queue: Name
@@ -269,26 +275,26 @@ class Redrive(Struct, array_like=True, gc=False):
     new_key: Key | None = None
 
 
-class CancelJob(Struct, array_like=True, gc=False):
+class CancelJob(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Stop a redrive that is under way."""
 
     job: Natural
 
 
-class Purge(Struct, array_like=True, gc=False):
+class Purge(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """End all ready and delayed records of a queue."""
 
     queue: Name
 
 
-class Pause(Struct, array_like=True, gc=False):
+class Pause(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Stop or resume takes on a queue."""
 
     queue: Name
     paused: bool
 
 
-class Stage(Struct, array_like=True, gc=False):
+class Stage(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Records of one part of one attempt at one partition of a writer's batch; invisible until published."""
 
     query: Name
@@ -300,7 +306,7 @@ class Stage(Struct, array_like=True, gc=False):
     puts: list[tuple[Name, Items]]
 
 
-class Publish(Struct, array_like=True, gc=False):
+class Publish(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Make the named attempts of a batch visible, once; older batches and other attempts are dropped."""
 
     query: Name
@@ -309,14 +315,14 @@ class Publish(Struct, array_like=True, gc=False):
     """(partition, attempt) pairs."""
 
 
-class Abort(Struct, array_like=True, gc=False):
+class Abort(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Drop what is staged for a batch."""
 
     query: Name
     batch: Natural
 
 
-class Broadcast(Struct, array_like=True, gc=False):
+class Broadcast(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """A topic message: handed to live subscribers, and copied into the queues bound to it."""
 
     channel: Annotated[int, Meta(ge=0, le=255)]
@@ -327,7 +333,7 @@ class Broadcast(Struct, array_like=True, gc=False):
     expires_at_us: Moment = 0
 
 
-class Bind(Struct, array_like=True, gc=False):
+class Bind(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Copy topic messages of a spec and type (empty: any) into a queue from now on."""
 
     name: Name
@@ -338,7 +344,7 @@ class Bind(Struct, array_like=True, gc=False):
     paused: bool = False
 
 
-class Unbind(Struct, array_like=True, gc=False):
+class Unbind(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Forget a binding; its queue stays."""
 
     name: Name

@@ -29,6 +29,7 @@ SCANNED_PER_SLICE: Final = 10_000
 STEP_US: Final = 100_000
 """How often a redrive with a rate does its share of a second."""
 ENDED_JOBS_KEPT: Final = 100
+REDRIVES_MAX: Final = 1_000
 
 
 class Slice(Struct, array_like=True, gc=False):
@@ -65,6 +66,8 @@ def redrive(st: State, args: Redrive) -> Answer:
         return no_such_queue(args.target)
     if args.target == args.queue:
         return Refusal(e.BAD_COMMAND, "records cannot be redriven into the queue they are in")
+    if sum(not job.done for job in st.jobs.values()) >= REDRIVES_MAX:
+        return Refusal(e.BAD_COMMAND, f"{REDRIVES_MAX} redrives are under way already")
     job = Job(st.position, args, source_uid=queue.uid)
     st.jobs[job.id] = job
     st.timers.add_soon((JOB_STEP, job.id))

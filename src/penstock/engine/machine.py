@@ -40,6 +40,7 @@ Handler = Callable[[State, Any], Answer]
 
 def _new_term(st: State, args: c.NewTerm) -> Answer:
     st.row(j.NEW_TERM, value=min(args.leader, c.INT64_MAX))
+    st.payload_bytes_max, st.queues_max = args.payload_bytes_max, args.queues_max
     for number in sorted(st.owners):
         if number >> OWNER_TERM_SHIFT < st.term:
             st.timers.add_soon((OWNER_END, number))

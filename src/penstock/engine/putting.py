@@ -141,18 +141,19 @@ class Location(Struct, array_like=True, gc=False):
     """Where an item's payload and headers lie in an entry, each as (offset, length)."""
 
     payload: tuple[int, int]
-    headers: tuple[int, int] = (0, 0)
+    headers: tuple[int, int]
 
 
-def locate(st: State, item: Item, headers: bytes, start: int) -> tuple[Location, int]:
-    """Where an item lies in the command's body, and where in the body the search for the next may start."""
-    location = Location(st.locate(item.payload, start))
-    start = location.payload[0] - st.body_offset + location.payload[1]
-    if headers:
-        location.headers = st.locate(headers, start)
-        if location.headers[1]:
-            start = location.headers[0] - st.body_offset + location.headers[1]
-    return location, start
+def locate(st: State, payload: bytes, headers: bytes, start: int) -> tuple[tuple[int, int], tuple[int, int], int]:
+    """Where an item's parts lie in the command's entry, and where in the body the search for the next may start."""
+    payload_at = st.locate(payload, start)
+    start = payload_at[0] - st.body_offset + payload_at[1]
+    if not headers:
+        return payload_at, (0, 0), start
+    headers_at = st.locate(headers, start)
+    if headers_at[1]:
+        start = headers_at[0] - st.body_offset + headers_at[1]
+    return payload_at, headers_at, start
 
 
 def place(
@@ -172,12 +173,13 @@ def place(
     queue.admit(record)
     queue.totals.put += 1
     if location is None:
-        location, start = locate(st, item, b"" if extras is None else extras.headers, start)
+        payload_at, headers_at, start = locate(st, item.payload, b"" if extras is None else extras.headers, start)
+    else:
+        payload_at, headers_at = location.payload, location.headers
     if extras is not None:
         _arm(st, queue, record, extras)
     available_us = extras.available_at_us if extras is not None and state == DELAYED else 0
-    where = (index, location.payload, location.headers)
-    st.row(j.PUT, queue.uid, record_id, item.key, 0, 0, available_us, 0, 0, *where)
+    st.row(j.PUT, queue.uid, record_id, item.key, 0, 0, available_us, 0, 0, index, payload_at, headers_at)
     return start
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.engine.chunks import Chunk
 from penstock.engine.commands import QueueSettings, encode
-from penstock.engine.jobs import Job
+from penstock.engine.jobs import Job, Slice
 from penstock.engine.machine import Engine
 from penstock.engine.producers import Kept, Producer
 from penstock.engine.queue import LeaseGroup, Queue, Totals
@@ -45,8 +45,12 @@ STAGED: Final = 5
 PUBLISHED: Final = 6
 BINDING: Final = 7
 JOB: Final = 8
+PIECE: Final = 9
 
-Block = Callable[[], bytes]
+BLOCK_BYTES_MAX: Final = 8 * 1024 * 1024
+"""A block of records holds no more payload than this, but at least one record."""
+
+Blocks = Callable[[], Iterable[bytes]]
 
 
 class SnapshotError(Exception):
@@ -65,49 +69,58 @@ def begin(engine: Engine) -> Iterator[bytes]:
     st = engine.state
     while engine.sweep():
         pass  # purged records are no part of the state; what is left of them is freed first
-    blocks: list[Block] = [_ready(encode((HEAD, VERSION, st.index, st.term, st.stamp_us)))]
+    head = (HEAD, VERSION, st.index, st.term, st.stamp_us, st.payload_bytes_max, st.queues_max)
+    blocks: list[Blocks] = [_ready(encode(head))]
     frozen: list[Chunk] = []
     for _, queue in sorted(st.by_uid.items()):
         blocks.append(_ready(_encode_queue(queue)))
         for _, chunk in queue.table.freeze():
             frozen.append(chunk)
-            blocks.append(_records_block(queue.uid, chunk))
+            blocks.append(_records_blocks(queue.uid, chunk))
         blocks += [_later((DEDUP, queue.uid, entries)) for entries in queue.dedup.freeze()]
     for number, producer in st.producers.items():
         blocks.append(_later((PRODUCER, number, producer.heard_us, list(producer.answers.items()))))
     for _, staged in sorted(st.staged.items()):
-        head = (staged.serial, staged.query, staged.batch, staged.partition, staged.attempt, staged.ends_us)
-        blocks.append(_later((STAGED, head, [part for _, part in sorted(staged.parts.items())])))
+        name = (staged.serial, staged.query, staged.batch, staged.partition, staged.attempt, staged.ends_us)
+        blocks += [_later((STAGED, name, part)) for _, part in sorted(staged.parts.items())]
     blocks.append(_ready(encode((PUBLISHED, sorted(st.published.items())))))
     blocks += [_ready(encode((BINDING, st.bindings[name]))) for name in sorted(st.bindings)]
-    blocks += [_later((JOB, msgspec.structs.replace(job))) for _, job in sorted(st.jobs.items())]
+    for _, job in sorted(st.jobs.items()):
+        blocks.append(_ready(encode((JOB, msgspec.structs.replace(job, pieces=[])))))
+        blocks += [_later((PIECE, job.id, piece)) for piece in job.pieces]
     return _run(blocks, frozen)
 
 
-def _run(blocks: list[Block], frozen: list[Chunk]) -> Iterator[bytes]:
+def _run(blocks: list[Blocks], frozen: list[Chunk]) -> Iterator[bytes]:
     try:
         for block in blocks:
-            yield block()
+            yield from block()
     finally:
         for chunk in frozen:
             chunk.frozen = False
 
 
-def _ready(data: bytes) -> Block:
-    return lambda: data
+def _ready(data: bytes) -> Blocks:
+    return lambda: (data,)
 
 
-def _later(value: Any) -> Block:
-    return lambda: encode(value)
+def _later(value: Any) -> Blocks:
+    return lambda: (encode(value),)
 
 
-def _records_block(uid: int, chunk: Chunk) -> Block:
-    def block() -> bytes:
-        data = encode((RECORDS, uid, [record for record in chunk.slots if record is not None]))
-        chunk.frozen = False
-        return data
+def _records_blocks(uid: int, chunk: Chunk) -> Blocks:
+    def blocks() -> Iterator[bytes]:
+        records = [record for record in chunk.slots if record is not None]
+        chunk.frozen = False  # the list above is the copy now
+        start = size = 0
+        for position, record in enumerate(records):
+            size += len(record.payload)
+            if size > BLOCK_BYTES_MAX and position > start:
+                yield encode((RECORDS, uid, records[start:position]))
+                start, size = position, len(record.payload)
+        yield encode((RECORDS, uid, records[start:]))
 
-    return block
+    return blocks
 
 
 def _encode_queue(queue: Queue) -> bytes:
@@ -117,15 +130,16 @@ def _encode_queue(queue: Queue) -> bytes:
 
 
 _DECODERS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
-    HEAD: msgspec.msgpack.Decoder(tuple[int, int, int, int, int]),
+    HEAD: msgspec.msgpack.Decoder(list[int]),  # whatever its length, so that another version is told as such
     QUEUE: msgspec.msgpack.Decoder(tuple[int, int, str, QueueSettings, bool, int, int, Totals]),
     RECORDS: msgspec.msgpack.Decoder(tuple[int, int, list[Record]]),
     DEDUP: msgspec.msgpack.Decoder(tuple[int, int, list[tuple[int, str, int]]]),
     PRODUCER: msgspec.msgpack.Decoder(tuple[int, int, int, list[tuple[int, Kept]]]),
-    STAGED: msgspec.msgpack.Decoder(tuple[int, tuple[int, str, int, int, int, int], list[Part]]),
+    STAGED: msgspec.msgpack.Decoder(tuple[int, tuple[int, str, int, int, int, int], Part]),
     PUBLISHED: msgspec.msgpack.Decoder(tuple[int, list[tuple[str, int]]]),
     BINDING: msgspec.msgpack.Decoder(tuple[int, BindingView]),
     JOB: msgspec.msgpack.Decoder(tuple[int, Job]),
+    PIECE: msgspec.msgpack.Decoder(tuple[int, int, Slice]),
 }
 
 
@@ -160,7 +174,7 @@ class _Loader:
     def load(self, kind: int, values: Any) -> None:
         st = self.state
         if kind == HEAD:
-            _, _, st.index, st.term, st.stamp_us = values
+            _, _, st.index, st.term, st.stamp_us, st.payload_bytes_max, st.queues_max = values
         elif kind == QUEUE:
             _, uid, name, settings, paused, next_id, next_place, totals = values
             queue = Queue(uid, name, settings)
@@ -177,14 +191,17 @@ class _Loader:
             st.producers[values[1]] = producer
         elif kind == STAGED:
             serial, query, batch, partition, attempt, ends_us = values[1]
-            parts = {part.number: part for part in values[2]}
-            staged = Staged(serial, query, batch, partition, attempt, ends_us, parts)
-            st.staged[staged.name] = staged
+            staged = Staged(serial, query, batch, partition, attempt, ends_us, {})
+            staged = st.staged.setdefault(staged.name, staged)
+            staged.parts[values[2].number] = values[2]
+            st.staged_bytes += values[2].payload_bytes()
             st.timers.add(staged.ends_us, (STAGE_END, staged.serial))
         elif kind == PUBLISHED:
             st.published = dict(values[1])
         elif kind == BINDING:
             st.bindings[values[1].name] = values[1]
+        elif kind == PIECE:
+            st.jobs[values[1]].pieces.append(values[2])
         else:
             self._load_job(values[1])
 

@@ -24,6 +24,8 @@ from penstock.engine.state import State
 from penstock.engine.timers import STAGE_END
 
 STAGED_FOR_US: Final = 24 * 3600 * 1_000_000
+QUERIES_MAX: Final = 100_000
+"""Queries whose last published batch is remembered, which is for ever."""
 
 
 class Part(Struct, array_like=True, gc=False):
@@ -35,6 +37,10 @@ class Part(Struct, array_like=True, gc=False):
     puts: list[tuple[str, list[Item]]]
     locations: list[list[Location]]
     """Where each item lies in that entry."""
+
+    def payload_bytes(self) -> int:
+        """What its payloads cost in memory."""
+        return sum(len(item.payload) for _, items in self.puts for item in items)
 
 
 class Staged(Struct, array_like=True):
@@ -72,6 +78,8 @@ def stage(st: State, args: Stage) -> Answer:
             position += 1
     if args.batch <= st.published.get(args.query, -1):
         return Done(0)
+    if args.query not in st.published and len(st.published) >= QUERIES_MAX:
+        return Refusal(e.STAGE_FULL, f"{QUERIES_MAX} queries have published already", (QUERIES_MAX,))
     staged = st.staged.get((args.query, args.batch, args.partition, args.attempt))
     if staged is None:
         ends_us = st.stamp_us + STAGED_FOR_US
@@ -79,7 +87,8 @@ def stage(st: State, args: Stage) -> Answer:
         st.staged[staged.name] = staged
         st.timers.add(ends_us, (STAGE_END, staged.serial))
     if args.part not in staged.parts:
-        staged.parts[args.part] = Part(args.part, st.index, args.puts, _locations(st, args))
+        part = staged.parts[args.part] = Part(args.part, st.index, args.puts, _locations(st, args))
+        st.staged_bytes += part.payload_bytes()
         st.row(j.STAGED, value=args.batch, key=total)
         return Done(total)
     return Done(0)
@@ -91,8 +100,8 @@ def _locations(st: State, args: Stage) -> list[list[Location]]:
     for _, items in args.puts:
         found.append([])
         for item in items:
-            location, start = locate(st, item, headers_of(item.options), start)
-            found[-1].append(location)
+            payload_at, headers_at, start = locate(st, item.payload, headers_of(item.options), start)
+            found[-1].append(Location(payload_at, headers_at))
     return found
 
 
@@ -138,3 +147,4 @@ def abort(st: State, args: Abort) -> Answer:
 def forget_staged(st: State, staged: Staged) -> None:
     st.timers.cancel(staged.ends_us, (STAGE_END, staged.serial))
     del st.staged[staged.name]
+    st.staged_bytes -= sum(part.payload_bytes() for part in staged.parts.values())

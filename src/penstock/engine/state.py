@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from penstock.engine.commands import Broadcast, QueueSettings
+from penstock.engine.chunks import CHUNK_BYTES
+from penstock.engine.commands import INT64_MAX, Broadcast, QueueSettings
 from penstock.engine.journal import ROW
 from penstock.engine.names import DEFAULT_QUEUE
 from penstock.engine.producers import Producers
@@ -58,8 +59,10 @@ class State:
         self.published: dict[str, int] = {}
         self.bindings: dict[str, BindingView] = {}
         self.jobs: dict[int, Job] = {}
-        self.payload_bytes_max = 2**31 - 1
-        self.queues_max = 1_000_000
+        self.payload_bytes_max = self.queues_max = INT64_MAX
+        """Limits that the leader's ``NewTerm`` brought."""
+        self.staged_bytes = 0
+        """The payloads of what is staged, which count as memory though nobody sees them."""
         self.add_queue(Queue(0, DEFAULT_QUEUE, QueueSettings()))
 
         # The moment.
@@ -173,4 +176,7 @@ class State:
 
     def memory_bytes(self) -> int:
         """What the records cost in memory, about."""
-        return sum(q.payload_bytes + RECORD_BYTES * sum(q.counts) for q in self.by_uid.values())
+        return self.staged_bytes + sum(
+            q.payload_bytes + RECORD_BYTES * sum(q.counts) + CHUNK_BYTES * len(q.table.chunks)
+            for q in self.by_uid.values()
+        )

@@ -19,6 +19,8 @@ from penstock.engine.putting import judge, place
 from penstock.engine.state import State
 from penstock.engine.views import BindingView
 
+BINDINGS_MAX = 10_000
+
 
 def broadcast(st: State, args: Broadcast) -> Answer:
     """Hand a message to live subscribers and copy it into the queues bound to it; answers how many queues got it."""
@@ -53,6 +55,8 @@ def bind(st: State, args: Bind) -> Answer:
         made = add_queue(st, args.queue, QueueSettings())
         if isinstance(made, Refusal):
             return made
+    if args.name not in st.bindings and len(st.bindings) >= BINDINGS_MAX:
+        return Refusal(e.BAD_COMMAND, f"there are {BINDINGS_MAX} bindings already")
     new = BindingView(args.name, args.spec, args.type, args.queue, args.timeout_ms, args.paused)
     if st.bindings.get(args.name) == new:
         return Done(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.engine import errors as e
+from penstock.engine.commands import INT64_MAX
 from penstock.engine.errors import Refusal
 from penstock.engine.state import State
 
@@ -12,10 +13,12 @@ _LOOK_EVERY = 64
 class Limits:
     """Watches what the records cost."""
 
-    __slots__ = ("_countdown", "memory_bytes", "memory_bytes_max")
+    __slots__ = ("_countdown", "memory_bytes", "memory_bytes_max", "payload_bytes_max", "queues_max")
 
-    def __init__(self, memory_bytes_max: int) -> None:
+    def __init__(self, memory_bytes_max: int, payload_bytes_max: int = INT64_MAX, queues_max: int = INT64_MAX) -> None:
         self.memory_bytes_max = memory_bytes_max
+        self.payload_bytes_max = payload_bytes_max
+        self.queues_max = queues_max
         self.memory_bytes = 0
         self._countdown = 0
 

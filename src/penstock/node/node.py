@@ -83,7 +83,7 @@ class Node:
         self.limits = limits
         self.mode = mode
         self.connections_open = 0
-        self.snapshots = Snapshots(engine, store, snapshot_bytes)
+        self.snapshots = Snapshots(engine, store, snapshot_bytes, self._fail)
         self.waiters = Waiters()
         self.on_broadcast: list[Callable[[Broadcast], None]] = []
         """Called with each topic message when its entry is applied live."""
@@ -114,7 +114,7 @@ class Node:
         """Become the leader of a new term; its first entry releases what was bound to connections of earlier ones."""
         self.consensus.campaign()
         self.clock.restart(self.engine.state.stamp_us)
-        self._propose_own(c.NewTerm(self.node_id))
+        self._propose_own(c.NewTerm(self.node_id, self.limits.payload_bytes_max, self.limits.queues_max))
 
     def uptime_ms(self) -> int:
         """How long this node has been running."""

@@ -51,8 +51,6 @@ def recover(
 
 def open_node(engine: Engine, store: LogStore, term: int, settings: Settings) -> Node:
     """A node on the running loop, the leader of a new term."""
-    engine.state.payload_bytes_max = settings.limits.payload_bytes
-    engine.state.queues_max = settings.limits.queues
     storage = settings.storage
     node = Node(
         engine,
@@ -61,7 +59,9 @@ def open_node(engine: Engine, store: LogStore, term: int, settings: Settings) ->
         node_id=settings.node_id,
         clock=LogClock(),
         syncer=Syncer(store, storage.mode, storage.sync_thread, storage.interval_ms),
-        limits=Limits(settings.limits.memory_bytes or half_of_memory()),
+        limits=Limits(
+            settings.limits.memory_bytes or half_of_memory(), settings.limits.payload_bytes, settings.limits.queues
+        ),
         snapshot_bytes=storage.snapshot_bytes,
         mode=storage.mode,
     )

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from time import perf_counter, time
 
 from penstock.engine import snapshot
 from penstock.engine.machine import Engine
 from penstock.node.storing import LogStore, SnapshotSink
-from penstock.storage.errors import StorageError
+from penstock.storage.errors import DiskExhausted, StorageError, StorageFailed
 
 log = logging.getLogger(__name__)
 
@@ -27,15 +27,18 @@ BLOCKS_AHEAD_MAX = 64
 class Snapshots:
     """Takes snapshots of an engine into its store."""
 
-    def __init__(self, engine: Engine, store: LogStore, every_bytes: int) -> None:
+    def __init__(
+        self, engine: Engine, store: LogStore, every_bytes: int, on_failure: Callable[[StorageError], None]
+    ) -> None:
         self._engine = engine
         self._store = store
         self._every_bytes = every_bytes
+        self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._log_bytes_then = store.log_bytes
         self._blocks: Iterator[bytes] | None = None
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
-        self._failure: StorageError | None = None
+        self._failure: Exception | None = None
         self._abandoned = False
         self._index = -1
         self._began = 0.0
@@ -101,16 +104,19 @@ class Snapshots:
                 writer.abort()
             else:
                 writer.finish()
-        except StorageError as problem:
+        except Exception as problem:  # whatever it is, whoever waits for this snapshot must hear of it
             self._failure = problem
             writer.abort()
         self._loop.call_soon_threadsafe(self._finished)
 
     def _finished(self) -> None:
         if self._failure is not None:
-            # Nothing is lost by that: the log has all. The next one is tried when the log has grown again.
-            log.error("a snapshot at index %d could not be written: %s", self._index, self._failure)
             self._end_blocks()
+            if isinstance(self._failure, StorageFailed) and not isinstance(self._failure, DiskExhausted):
+                self._on_failure(self._failure)
+            else:
+                # Nothing is lost by that: the log has all. The next one is tried when the log has grown again.
+                log.error("a snapshot at index %d could not be written: %s", self._index, self._failure)
         elif not self._abandoned:
             log.info("snapshot at index %d taken in %.2f s", self._index, perf_counter() - self._began)
             try:

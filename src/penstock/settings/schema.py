@@ -65,7 +65,7 @@ class LimitsSettings(Struct, frozen=True, kw_only=True):
     memory_bytes: Annotated[
         int, Meta(ge=0, le=1024 * TIB, description="Memory beyond which puts are refused; 0 is half of the machine's")
     ] = 0
-    payload_bytes: Annotated[int, Meta(ge=1, le=GIB, description="Longest payload of one message")] = 16 * MIB
+    payload_bytes: Annotated[int, Meta(ge=1, le=48 * MIB, description="Longest payload of one message")] = 16 * MIB
     connections: Annotated[int, Meta(ge=1, le=1_000_000, description="Connections at a time, over all doors")] = 10_000
     queues: Annotated[int, Meta(ge=1, le=1_000_000, description="Queues that may exist")] = 10_000
     inflight_bytes: Annotated[

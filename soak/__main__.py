@@ -1,0 +1,115 @@
+"""`python -m soak [--seconds 60] [--seed N]`: load a node and kill it again and again; exit code 1 if it fails."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from soak.memory import shown
+from soak.run import Run, soak
+
+SECONDS_MAX: Final = 7 * 86_400
+_LINE_EVERY_S: Final = {True: 0.2, False: 10.0}
+"""How often the progress is written: to a terminal, where the line is rewritten, and elsewhere."""
+_VIOLATIONS_SHOWN: Final = 20
+
+
+class Progress:
+    """One line about the run, rewritten on a terminal, else written anew now and then."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stdout.isatty()
+        self._next = 0.0
+        self._length = 0
+
+    def __call__(self, run: Run, doing: str) -> None:
+        """Write the line if it is time."""
+        now = time.monotonic()
+        if now < self._next and doing != "done":
+            return
+        self._next = now + _LINE_EVERY_S[self._is_terminal]
+        figures = run.lives.judge.figures
+        line = (
+            f"{run.took_s:6.0f} of {run.seconds:.0f} s  {run.lives.kills} kills  "
+            f"{figures['puts acknowledged']:,} put  {figures['acks confirmed']:,} acked  "
+            f"{figures['given back']:,} given back  {len(run.lives.judge.live):,} live  "
+            f"{shown(run.memory.peak_bytes)} at most  {figures['violations']} violations  {doing}"
+        )
+        if self._is_terminal:
+            sys.stdout.write("\r" + line.ljust(self._length) + ("\n" if doing == "done" else ""))
+            self._length = len(line)
+        else:
+            sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def summary(run: Run) -> str:
+    """What a run has come to, for people."""
+    lives, memory = run.lives, run.memory
+    figures = lives.judge.figures
+    flow = (
+        f"put {figures['puts acknowledged']:,} ({figures['puts acknowledged'] / max(run.took_s, 1):,.0f}/s), "
+        f"delivered {figures['deliveries']:,}, acked {figures['acks confirmed']:,}, "
+        f"given back {figures['given back']:,}, leases timed out {figures['leases timed out']:,}, "
+        f"drained at the end {figures['drained']:,}"
+    )
+    lines = [
+        "",
+        f"seed {run.seed}, {run.took_s:.0f} s, killed {lives.kills} times, longest start {lives.start_s_max:.2f} s",
+        flow,
+        f"all that the node held was compared with what clients know {figures['surveys']} times",
+        "where it was when it was killed:",
+        *(f"  {count:5d}  {site}" for site, count in sorted(lives.points.items())),
+        f"memory: at most {shown(memory.peak_bytes)}",
+    ]
+    if (pair := memory.over_lives()) is not None:
+        lines.append(
+            f"  from life to life: {shown(pair[0])} in the first third, {shown(pair[1])} in the last (medians)"
+        )
+    if (pair := memory.within_lives()) is not None:
+        lines.append(
+            f"  within {len(memory.growth_of_lives)} long lives: {shown(pair[0])} once settled, "
+            f"{shown(pair[1])} at the end (medians)"
+        )
+    if run.violations:
+        lines += ["", f"VIOLATIONS ({max(figures['violations'], len(run.violations))}):"]
+        lines += [f"  {violation}" for violation in run.violations[:_VIOLATIONS_SHOWN]]
+    else:
+        lines.append(
+            "nothing acknowledged was lost, nothing doubled, the order kept, every start raised the term, memory flat"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run with these arguments; the exit code."""
+    parser = argparse.ArgumentParser(prog="soak", description="Load a node and kill it again and again.")
+    parser.add_argument("--seconds", type=float, default=60, help="how long (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="what is done when; by default another one each time")
+    options = parser.parse_args(arguments)
+    if not 0 < options.seconds <= SECONDS_MAX:
+        parser.error(f"--seconds must be above 0 and at most {SECONDS_MAX}")
+    seed = options.seed if options.seed is not None else secrets.randbelow(2**32)
+    directory = Path(tempfile.mkdtemp(prefix="penstock-soak-"))
+    print(f"seed {seed}, files in {directory}")
+    try:
+        run = soak(directory, seed, options.seconds, Progress())
+    except KeyboardInterrupt:
+        print(f"\ninterrupted; the files stay in {directory}")
+        return 130
+    print(summary(run))
+    if run.violations:
+        print(f"the files stay in {directory}")
+        return 1
+    shutil.rmtree(directory)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,314 @@
+"""Everything has a limit: how much one entry may do, how much is kept, and how the rest goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.engine import answers as a
+from penstock.engine import commands as c
+from penstock.engine import errors as e
+from penstock.engine import journal as j
+from penstock.engine import producers, reading
+from penstock.engine.errors import Refusal
+from penstock.engine.firing import TIMERS_PER_ENTRY_MAX
+from penstock.engine.jobs import ENDED_JOBS_KEPT, SLICE_RECORDS
+from penstock.engine.state import LEASES_PER_OWNER_MAX
+from penstock.engine.views import Page
+from tests.engine.driving import Drive, expect, handles, item
+
+
+def full_queue(count: int, **options: Any) -> Drive:
+    drive = Drive()
+    drive.create("jobs")
+    drive.create("other")
+    for first in range(0, count, c.RECORDS_PER_COMMAND_MAX):
+        size = min(c.RECORDS_PER_COMMAND_MAX, count - first)
+        drive.do(c.Put("jobs", [item(0, b"x", **options) for _ in range(size)]))
+    return drive
+
+
+# --- timers -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_entry_fires_at_most_a_thousand_timers_and_the_next_goes_on() -> None:
+    drive = full_queue(2500, delay_ms=5)
+    readies = []
+    drive.now_us += 1_000_000
+    for _ in range(4):
+        drive.tick()
+        readies.append(drive.view("jobs").ready)
+    assert readies == [TIMERS_PER_ENTRY_MAX, 2 * TIMERS_PER_ENTRY_MAX, 2500, 2500]
+
+
+def test_what_is_put_off_is_due_at_once() -> None:
+    drive = full_queue(TIMERS_PER_ENTRY_MAX + 1, delay_ms=5)
+    drive.wait(5)
+    due_us = drive.engine.next_due_us()
+    assert due_us is not None
+    assert due_us <= drive.now_us
+    drive.tick()
+    assert drive.engine.next_due_us() is None
+
+
+def test_the_timers_of_one_take_fire_together() -> None:
+    drive = full_queue(1000)
+    drive.take("jobs", 1000, lease_ms=5)
+    drive.wait(5)
+    assert drive.view("jobs").ready == 1000
+
+
+def test_no_timer_is_left_when_all_has_ended() -> None:
+    drive = full_queue(50, delay_ms=5, expires_ms=50)
+    assert drive.engine.next_due_us() is not None
+    drive.wait(5)
+    taken = drive.take("jobs", 20, lease_ms=1000)
+    drive.do(c.Extend("jobs", handles(taken)[:5], 2000))
+    drive.ack("jobs", handles(taken))
+    drive.bury("jobs", 30)
+    drive.do(c.Delete("jobs", list(range(1, 51))))
+    assert drive.engine.next_due_us() is None
+
+
+@pytest.mark.parametrize("end", [c.Purge("jobs"), c.DeleteQueue("jobs")])
+def test_no_timer_is_left_when_a_purge_or_a_deleted_queue_has_been_swept(end: object) -> None:
+    drive = full_queue(3000, delay_ms=5, expires_ms=50)
+    drive.do(end)
+    while drive.engine.sweep():
+        pass
+    assert drive.engine.next_due_us() is None
+
+
+def test_a_deleted_queue_leaves_no_timers_of_leases_and_keys() -> None:
+    drive = full_queue(3)
+    drive.put("jobs", dedup_key="k")
+    drive.put("jobs", dedup_key="l")
+    taken = drive.take("jobs", 3, lease_ms=c.DURATION_MS_MAX)
+    drive.do(c.Extend("jobs", handles(taken)[:1], 5000))
+    drive.do(c.DeleteQueue("jobs"))
+    assert drive.engine.next_due_us() is None
+
+
+def test_timers_of_what_was_purged_do_nothing_before_it_is_swept() -> None:
+    drive = full_queue(3000, delay_ms=5, expires_ms=50)
+    drive.do(c.Purge("jobs"))
+    drive.wait(100)
+    kinds = [event.kind for event in drive.events()]
+    assert j.AVAILABLE not in kinds
+    assert j.EXPIRED not in kinds
+    assert drive.view("jobs").expired == 0
+
+
+# --- leases -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_holds_a_bounded_number_of_bound_leases() -> None:
+    drive = full_queue(LEASES_PER_OWNER_MAX + 100)
+    worker, another = drive.owner(1), drive.owner(2)
+    for _ in range(LEASES_PER_OWNER_MAX // 1000 - 1):
+        drive.take("jobs", 1000, worker, lease_ms=0)
+    first = drive.take("jobs", 999, worker, lease_ms=0)
+    assert len(drive.take("jobs", 500, worker, lease_ms=0).records) == 1
+    refusal = expect(Refusal, drive.do(c.Take("jobs", 1, 0), worker))
+    assert (refusal.code, refusal.figures) == (e.TOO_MANY_LEASES, (LEASES_PER_OWNER_MAX,))
+    assert len(drive.take("jobs", 5, worker, lease_ms=1000).records) == 5
+    assert len(drive.take("jobs", 5, another, lease_ms=0).records) == 5
+    drive.ack("jobs", handles(first)[:3])
+    assert len(drive.take("jobs", 5, worker, lease_ms=0).records) == 3
+
+
+def test_all_leases_of_a_lost_connection_come_back() -> None:
+    drive = full_queue(LEASES_PER_OWNER_MAX)
+    for _ in range(LEASES_PER_OWNER_MAX // 1000):
+        drive.take("jobs", 1000, drive.owner(1), lease_ms=0)
+    assert drive.do(c.OwnerGone(drive.owner(1))) == a.Done(LEASES_PER_OWNER_MAX)
+    view = drive.view("jobs")
+    assert (view.ready, view.leased) == (LEASES_PER_OWNER_MAX, 0)
+    assert drive.engine.state.owners == {}
+    assert drive.do(c.OwnerGone(drive.owner(1))) == a.Done(0)
+
+
+def test_a_new_term_releases_the_leases_of_many_connections_entry_by_entry() -> None:
+    drive = full_queue(3000)
+    for connection in range(6):
+        drive.take("jobs", 500, drive.owner(connection + 1), lease_ms=0)
+    drive.new_term()
+    counts = []
+    for _ in range(4):
+        drive.tick()
+        counts.append(drive.view("jobs").ready)
+    assert counts == [1000, 2000, 3000, 3000]
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_atomic_batch_has_at_most_ten_thousand_records() -> None:
+    drive = Drive()
+    half = [item()] * (c.RECORDS_PER_COMMAND_MAX // 2)
+    assert isinstance(drive.do(c.PutMany([("", half), ("", half)])), a.PutManyAnswer)
+    assert expect(Refusal, drive.do(c.PutMany([("", half), ("", half), ("", [item()])]))).code == e.BAD_COMMAND
+    stage = c.Stage("q", 1, 0, 0, 0, [("", half), ("", half), ("", [item()])])
+    assert expect(Refusal, drive.do(stage)).code == e.BAD_COMMAND
+
+
+def test_longer_lists_do_not_even_decode() -> None:
+    drive = Drive()
+    too_many = c.RECORDS_PER_COMMAND_MAX + 1
+    for args in (c.Put("", [item()] * too_many), c.Ack("", [(1, 1)] * too_many), c.Delete("", [1] * too_many)):
+        assert expect(Refusal, drive.do(args)).code == e.BAD_COMMAND
+    assert expect(Refusal, drive.do(c.Take("", c.RECORDS_PER_TAKE_MAX + 1))).code == e.BAD_COMMAND
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_redrive_goes_on_in_slices() -> None:
+    drive = full_queue(2500)
+    drive.do(c.Redrive("jobs", "other"))
+    moved = []
+    for _ in range(4):
+        drive.tick()
+        moved.append(drive.view("other").ready)
+    assert moved == [SLICE_RECORDS, 2 * SLICE_RECORDS, 2500, 2500]
+    assert [job.done for job in reading.list_jobs(drive.engine.state)] == [True]
+
+
+def test_a_redrive_whose_queue_is_deleted_ends() -> None:
+    drive = full_queue(2500)
+    drive.do(c.Redrive("jobs", "other"))
+    drive.tick()
+    drive.do(c.DeleteQueue("jobs"))
+    drive.tick()
+    (job,) = reading.list_jobs(drive.engine.state)
+    assert (job.moved, job.done) == (SLICE_RECORDS * 2, True)
+
+
+def test_a_large_batch_is_published_by_one_entry_and_moved_in_slices() -> None:
+    drive = Drive()
+    items = [item()] * c.RECORDS_PER_COMMAND_MAX
+    drive.do(c.Stage("q", 1, 0, 0, 0, [("", items)]))
+    drive.do(c.Stage("q", 1, 0, 0, 1, [("", items[:1500])]))
+    assert drive.do(c.Publish("q", 1, [(0, 0)])) == a.Published(11_500, True)
+    assert drive.view("").ready == c.RECORDS_PER_COMMAND_MAX
+    assert drive.do(c.Publish("q", 1, [(0, 0)])) == a.Published(0, False)
+    drive.restart()
+    drive.tick()
+    drive.tick()
+    assert drive.view("").ready == 11_500
+    assert drive.engine.state.jobs == {}
+
+
+def test_only_the_latest_ended_redrives_are_kept() -> None:
+    drive = Drive()
+    drive.create("jobs")
+    for _ in range(ENDED_JOBS_KEPT + 5):
+        drive.do(c.Redrive("jobs", ""))
+        drive.tick()
+    jobs = reading.list_jobs(drive.engine.state)
+    assert len(jobs) == ENDED_JOBS_KEPT
+    assert jobs[-1].id == (len(drive.log) - 2) << 16
+
+
+# --- producers --------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_thousand_answers_of_a_producer_are_kept() -> None:
+    drive = Drive()
+    for request in range(producers.ANSWERS_KEPT + 1):
+        drive.do(c.Put("", [item()]), producer=1, request=request)
+    assert drive.do(c.Put("", [item()]), producer=1, request=1).first == 2
+    assert drive.do(c.Put("", [item()]), producer=1, request=0).first == producers.ANSWERS_KEPT + 2
+
+
+def test_beyond_the_maximum_the_producer_that_was_silent_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "PRODUCERS_MAX", 2)
+    drive = Drive()
+    for producer in (1, 2, 1, 3):  # 2 has been silent longest when 3 comes
+        drive.do(c.Put("", [item()]), producer=producer, request=producer)
+    assert drive.do(c.Put("", [item()]), producer=1, request=1).first == 1
+    assert drive.do(c.Put("", [item()]), producer=2, request=2).first == 4
+
+
+@pytest.mark.parametrize(("silence_us", "forgotten"), [(-1, False), (0, True)])
+def test_a_producer_is_forgotten_after_a_day_to_the_microsecond(silence_us: int, forgotten: bool) -> None:
+    drive = Drive()
+    first = drive.do(c.Put("", [item()]), producer=1, request=1)
+    drive.now_us += producers.FORGET_AFTER_US + silence_us
+    assert (drive.do(c.Put("", [item()]), producer=1, request=1) != first) == forgotten
+
+
+def test_silent_producers_are_forgotten_a_limited_number_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "FORGOTTEN_PER_ENTRY_MAX", 2)
+    drive = Drive()
+    for producer in range(1, 6):
+        drive.do(c.Put("", [item()]), producer=producer, request=1)
+    drive.now_us += producers.FORGET_AFTER_US
+    left = []
+    for _ in range(4):
+        drive.tick()
+        left.append(sorted(drive.engine.state.producers))
+    assert left == [[3, 4, 5], [5], [], []]
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_page_looks_at_a_bounded_number_of_records() -> None:
+    drive = full_queue(reading.SCANNED_PER_PAGE_MAX + 500)
+    drive.bury("jobs", reading.SCANNED_PER_PAGE_MAX + 100)
+    first = expect(Page, reading.browse(drive.engine.state, "jobs", 3, None, 0, 10))
+    assert (first.records, first.cursor) == ([], reading.SCANNED_PER_PAGE_MAX + 1)
+    second = expect(Page, reading.browse(drive.engine.state, "jobs", 3, None, first.cursor, 10))
+    assert [record.id for record in second.records] == [reading.SCANNED_PER_PAGE_MAX + 100]
+
+
+# --- purge ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_survives_a_purge_is_found_before_it_is_swept() -> None:
+    drive = full_queue(5000)
+    taken = drive.take("jobs", 10, lease_ms=1000)
+    drive.bury("jobs", 3000)
+    drive.do(c.Purge("jobs"))
+    assert drive.engine.state.trash
+    drive.put("jobs", 0, b"new")
+    drive.do(c.Purge("jobs"))
+    assert drive.ack("jobs", handles(taken)[:2]).count == 2
+    assert drive.give_back("jobs", handles(taken)[2:4]).count == 2
+    drive.engine.sweep()
+    assert drive.do(c.Kick("jobs", [], 1)) == a.Done(1)
+    assert drive.ready_ids("jobs") == [3, 4, 3000]
+    drive.wait(1000)
+    assert drive.ready_ids("jobs") == [*range(3, 11), 3000]
+    while drive.engine.sweep():
+        pass
+    assert drive.ready_ids("jobs") == [*range(3, 11), 3000]
+    assert drive.view("jobs").payload_bytes == 9
+
+
+def test_a_queue_deleted_right_after_a_purge_is_swept_whole() -> None:
+    drive = full_queue(5000)
+    drive.take("jobs", 10, lease_ms=0, owner=drive.owner(1))
+    drive.do(c.Purge("jobs"))
+    drive.put("jobs")
+    drive.do(c.DeleteQueue("jobs"))
+    while drive.engine.sweep():
+        pass
+    assert drive.engine.state.owners == {}
+    assert drive.engine.state.memory_bytes() == 0
+
+
+# --- dead letters -----------------------------------------------------------------------------------------------------
+
+
+def test_a_long_chain_of_dead_letter_queues_is_followed_and_told_in_short() -> None:
+    drive = Drive()
+    for number in range(500):
+        drive.create(f"q{number}", dead_letter=f"q{number + 1}")
+    refusal = expect(Refusal, drive.do(c.CreateQueue("q500", c.QueueSettings(dead_letter="q0"))))
+    assert refusal.code == e.DEAD_LETTER_CYCLE
+    assert "'q500' -> 'q0'" in refusal.detail
+    assert "'q499' -> 'q500'" in refusal.detail
+    assert len(refusal.detail) < 300
