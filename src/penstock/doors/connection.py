@@ -55,7 +55,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The peer is there."""
         self.transport = transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-        transport.set_write_buffer_limits(high=_OUTPUT_HIGH_BYTES)
+        # With no room to buffer, what is written goes to the system at once and not at the end of the loop's turn.
+        transport.set_write_buffer_limits(high=0)
         self.peer = str(transport.get_extra_info("peername"))
         if not self.keeper.enter(self):
             transport.abort()

@@ -58,6 +58,7 @@ class NativeConnection(Connection):
         else:
             self._frames = self._reader.feed(data)
             self._take_frames()
+            self.node.end_of_input()
 
     def resumed(self) -> None:
         """Go on with what was set aside."""

@@ -97,7 +97,8 @@ class Node:
         self._in_flight: deque[Batch] = deque()
         self._dirty: list[Sink] = []
         self._persisting = False
-        self._flush_set = False
+        self._answering = False
+        self._flush_set: asyncio.Handle | None = None
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_us = 0
@@ -153,7 +154,7 @@ class Node:
 
     def dirty(self, sink: Sink) -> None:
         """Have this sink flushed with the answers that are being given now."""
-        if not self._dirty:
+        if not self._dirty and not self._answering:
             self._loop.call_soon(self._flush_sinks)
         self._dirty.append(sink)
 
@@ -197,13 +198,18 @@ class Node:
 
     def _enqueue(self, request: Request) -> None:
         self._pending.append(request)
-        if not self._flush_set and not self._persisting:
-            self._flush_set = True
+        if self._flush_set is None and not self._persisting:
             # The rest of this turn of the loop joins the batch.
-            self._loop.call_soon(self._flush)
+            self._flush_set = self._loop.call_soon(self._flush)
+
+    def end_of_input(self) -> None:
+        """A door has taken in all that came on a connection; a lone one has nobody to share a batch with."""
+        if self._flush_set is not None and self.connections_open == 1:
+            self._flush_set.cancel()
+            self._flush()
 
     def _flush(self) -> None:
-        self._flush_set = False
+        self._flush_set = None
         if self._stopped:
             self._refuse_pending()
             return
@@ -265,7 +271,7 @@ class Node:
             return
         try:
             self.consensus.persisted(ready)
-            if self._pending and not self._flush_set:
+            if self._pending and self._flush_set is None:
                 self._propose_pending()  # so that the next sync runs while this batch is applied and answered
             self._drive()
         except StorageError as problem:
@@ -279,18 +285,21 @@ class Node:
             self._fail(problem)
 
     def _apply_all(self, entries: list[LogEntry]) -> None:
+        """Apply what is committed and answer; what nobody waits for comes after the answers are on their way."""
+        st = self.engine.state
+        journal: list[tuple[int, bytes]] = []
+        looks: list[Callable[[], None]] = []
+        self._answering = True
         for log_entry in entries:
             batch = self._batch_of(log_entry)
             entry = batch.entry if batch is not None else decode_entry(log_entry.data)
             answers = self.engine.apply(log_entry.index, log_entry.term, entry)
-            st = self.engine.state
-            self.store.journal_append(log_entry.index, b"".join(st.rows))
+            journal.append((log_entry.index, b"".join(st.rows)))
             st.rows.clear()
             if batch is not None:
                 for request, answer in zip(batch.requests, answers, strict=True):
                     self._settle(request, answer)
-                for look in batch.reads:
-                    look()
+                looks += batch.reads
             if st.broadcasts:
                 self._hand_out(st.broadcasts)
                 st.broadcasts.clear()
@@ -298,10 +307,19 @@ class Node:
                 if self.waiters.queues:
                     self._serve_waiters(st.woken)
                 st.woken.clear()
-        if self._dirty:
-            self._flush_sinks()
+        self._answering = False
+        self._flush_sinks()
+        for index, rows in journal:
+            self.store.journal_append(index, rows)
+        for look in looks:
+            look()
+        self._keep_house()
+
+    def _keep_house(self) -> None:
+        """What has to be seen to after entries were applied."""
         self._set_timer()
-        self._set_mark_timer()
+        if self._mark_timer is None:
+            self._mark_timer = self._loop.call_later(MARK_AFTER_S, self._on_mark_timer)
         self.snapshots.consider()
         if not self._syncing_ahead:
             self._sync_journal_ahead()
@@ -343,7 +361,8 @@ class Node:
 
     def _flush_sinks(self) -> None:
         dirty, self._dirty = self._dirty, []
-        for sink in dirty:
+        # The last first: a take that a put woke stands behind it in the batch, and work goes before receipts.
+        for sink in reversed(dirty):
             sink.flush()
 
     def _why_not(self) -> Refusal:
@@ -491,18 +510,13 @@ class Node:
         else:
             self._set_timer()
 
-    def _set_mark_timer(self) -> None:
-        if self._mark_timer is None:
-            self._mark_timer = self._loop.call_later(MARK_AFTER_S, self._on_mark_timer)
-
     def _on_mark_timer(self) -> None:
         """Idle: mark the end of the log, so that a cut of its tail can hardly hit what was acknowledged."""
         self._mark_timer = None
         if self._stopped or self._persisting:
             return
         if self._pending or self._in_flight:
-            self._set_mark_timer()
-            return
+            return  # whoever applies these sets it again
         try:
             self.store.mark()
         except StorageError as problem:

@@ -94,6 +94,7 @@ class TaskFluxConnection(Connection):
             self._waiting_since_s = self._loop.time()
         self._codec.receive_data(data)
         self._serve()
+        self.node.end_of_input()
 
     def resume_writing(self) -> None:
         """The client reads its answers again: go on with its packets."""
