@@ -27,6 +27,8 @@ from penstock.storage.reading import FileSource, Source
 BLOCK_BYTES_MAX: Final = 256 * 1024 * 1024
 """The longest block, so that a damaged length cannot ask for all memory."""
 
+SYNC_EVERY_BYTES: Final = 2 * 1024 * 1024
+
 NOT_VERSION_1: Final = -2
 _HEADER: Final = struct.Struct("<4siiqq")
 _LENGTH: Final = struct.Struct("<I")
@@ -119,7 +121,7 @@ class SnapshotFile:
         header = encode_header(last_index, last_term)
         self._chain = crc32c(header[_HEADER.size :])
         self._count = 0
-        self._offset = 0
+        self._offset = self._synced_offset = 0
         try:
             self._write(header)
         except StorageError:
@@ -134,6 +136,10 @@ class SnapshotFile:
         self._write(head + block)
         self._chain = crc32c(head[_LENGTH.size :], self._chain)
         self._count += 1
+        # A little at a time: what is left to the end would be flushed at once, and the log's syncs would wait for it.
+        if self._offset - self._synced_offset >= SYNC_EVERY_BYTES:
+            self._synced_offset = self._offset
+            self._disk.fdatasync(self._descriptor, f"{self._subject}.sync", self.path)
 
     def finish(self) -> None:
         """Write the end and sync; the file is whole then, under its temporary name."""
