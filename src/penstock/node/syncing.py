@@ -39,7 +39,8 @@ class Syncer:
         self._interval_s = interval_ms / 1000 if mode == "interval" else 0.0
         self._thread_choice = thread
         self._loop = asyncio.get_running_loop()
-        self._average_s = 0.0
+        self.average_s = 0.0
+        """How long a sync took lately."""
         self._jobs: SimpleQueue[Done | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -51,7 +52,7 @@ class Syncer:
             if self._interval_s and self._timer is None:
                 self._timer = self._loop.call_later(self._interval_s, self._sync_soon)
             return False
-        if self._thread_choice == "always" or (self._thread_choice == "auto" and self._average_s > SLOW_SYNC_S):
+        if self._thread_choice == "always" or (self._thread_choice == "auto" and self.average_s > SLOW_SYNC_S):
             return True
         self._timed_sync()
         return False
@@ -74,7 +75,7 @@ class Syncer:
     def _timed_sync(self) -> None:
         began = perf_counter()
         self._store.sync()
-        self._average_s += _WEIGHT * (perf_counter() - began - self._average_s)
+        self.average_s += _WEIGHT * (perf_counter() - began - self.average_s)
 
     def _run(self) -> None:
         while (done := self._jobs.get()) is not None:
