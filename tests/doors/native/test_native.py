@@ -270,3 +270,9 @@ def test_a_subscription_ends_with_its_queue(server: TestServer, client: RawClien
     status, request, refusal = client.receive()
     assert (status, request, refusal.code) == (m.REFUSED, subscription, e.NO_SUCH_QUEUE)
     assert client.call(m.Unsubscribe(subscription)) == Done(0)
+
+
+def test_a_command_with_a_field_too_many_is_refused(client: RawClient, queue: str) -> None:
+    nested = b"\x91" * 900 + b"\xc0"  # deep enough to depend on the reader's stack, were it skipped
+    client.send_raw(c.PURGE, 1000, b"\x92" + msgspec.msgpack.encode(queue) + nested)
+    assert client.receive()[2].code == e.BAD_REQUEST
