@@ -110,7 +110,8 @@ class Engine:
             return []
         # Stamps never fall; a leader sees to that, but apply is total.
         st.stamp_us = max(st.stamp_us, entry.stamp_us)
-        firing.fire_due(st)
+        if st.timers.any_due(st.stamp_us):
+            firing.fire_due(st)
         if st.stamp_us >= st.producers_kept_until_us:
             st.producers_kept_until_us = forget_silent(st.producers, st.stamp_us)
         return [self._run(st, n, command) for n, command in enumerate(entry.commands)]

@@ -64,7 +64,9 @@ def lease_first(st: State, queue: Queue, count: int, lease_ms: int | None, to_ta
                 f"this connection holds {LEASES_PER_OWNER_MAX} leases; acknowledge some first",
                 (LEASES_PER_OWNER_MAX,),
             )
-    records = _within_bytes(queue, queue.order.pop(count))
+    records = queue.order.pop(count)
+    if queue.payload_bytes > BYTES_PER_ANSWER_MAX:
+        records = _within_bytes(queue, records)
     deliveries = _lease(st, queue, records, lease_ms, to_tail)
     count = len(records)
     queue.counts[READY] -= count

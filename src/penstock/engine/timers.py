@@ -73,6 +73,10 @@ class Timers:
             del buckets[heappop(heap)]
         return (heap[0] + 1) << BUCKET_BITS if heap else None
 
+    def any_due(self, now_us: int) -> bool:
+        """Whether an entry at this time has timers to fire."""
+        return bool(self._soon) or bool(self._heap and self._heap[0] < now_us >> BUCKET_BITS)
+
     def pop_due(self, now_us: int, count_max: int) -> list[tuple[int, TimerName]]:
         """Take out up to ``count_max`` timers that are due, in order."""
         due: list[tuple[int, TimerName]] = []

@@ -298,7 +298,10 @@ class Node:
             st.rows.clear()
             if batch is not None:
                 for request, answer in zip(batch.requests, answers, strict=True):
-                    self._settle(request, answer)
+                    if request.wait_until_us:
+                        self._settle(request, answer)
+                    else:
+                        request.sink.answered(request.ref, request.asked, answer)
                 looks += batch.reads
             if st.broadcasts:
                 self._hand_out(st.broadcasts)
