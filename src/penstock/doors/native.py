@@ -118,6 +118,7 @@ class NativeConnection(Connection):
         """The client left: no more pushes."""
         for subscription in self._subscriptions.values():
             self.node.stop_waiting(subscription)
+        self._subscriptions.clear()  # they lead back here, and nobody collects cycles in a hurry
         for task in self._background:
             task.cancel()
 

@@ -12,7 +12,7 @@ from penstock.doors.taskflux import TaskFluxConnection
 from penstock.engine.journal import ROW_BYTES
 from penstock.engine.machine import Engine
 from penstock.node.node import Node
-from penstock.node.opening import open_node, recover, settle_interpreter
+from penstock.node.opening import COLLECT_EVERY_S, collect_if_few, open_node, recover, settle_interpreter
 from penstock.node.storing import LogStore
 from penstock.settings import ListenerSettings, Settings, check_exposure
 from penstock.storage.disk import Disk
@@ -42,7 +42,7 @@ class Server:
         self._node: Node | None = None
         self._store: LogStore | None = None
         self._keeper: Doorkeeper | None = None
-        self._space_task: asyncio.Task[None] | None = None
+        self._upkeep: asyncio.Task[None] | None = None
 
     @property
     def node(self) -> Node:
@@ -71,7 +71,7 @@ class Server:
             raise
         if not self._in_memory:
             settle_interpreter()
-            self._space_task = asyncio.create_task(self._watch_space())
+            self._upkeep = asyncio.create_task(self._keep_up())
 
     def _open_store(self) -> tuple[Store, Engine, int]:
         storage = self.settings.storage
@@ -118,19 +118,24 @@ class Server:
         own = self.settings.taskflux.advertise or f"{first.host}:{first.port}"
         return [own], self.node.consensus.leader, self.node.node_id
 
-    async def _watch_space(self) -> None:
-        """While the disk is full, look every few seconds whether it still is."""
+    async def _keep_up(self) -> None:
+        """While the disk is full, look every few seconds whether it still is; now and then collect garbage."""
+        loop = asyncio.get_running_loop()
+        collected_s = loop.time()
         while True:
             await asyncio.sleep(_SPACE_CHECK_S)
             if self.node.store.disk_full and self.node.store.try_recover_space():
                 log.warning("the disk has space again: puts are taken again")
+            if loop.time() - collected_s >= COLLECT_EVERY_S:
+                collected_s = loop.time()
+                collect_if_few(self.node.engine)
 
     async def stop(self) -> None:
         """Close the doors, finish what is in flight, close the files."""
         for listener in self.listeners:
             listener.close()
-        if self._space_task is not None:
-            self._space_task.cancel()
+        if self._upkeep is not None:
+            self._upkeep.cancel()
         if self._node is not None:
             await self._node.stop()
         if self._keeper is not None:

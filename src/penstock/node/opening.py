@@ -74,10 +74,24 @@ def half_of_memory() -> int:
     return sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES") // 2
 
 
+COLLECT_EVERY_S = 60.0
+_RECORDS_FEW = 20_000
+
+
 def settle_interpreter() -> None:
-    """Set the interpreter up for serving: records are not tracked by the collector, so a full pass finds nothing to do
-    but walks millions of references; and a finished sync must not wait 5 ms for the interpreter's lock."""
+    """Set the interpreter up for serving.
+
+    Records are not tracked by the garbage collector, but the lists that hold them are, and a pass over many of them
+    walks millions of references. So young objects are looked at often, while they are few, and old ones only by
+    ``collect_if_few``. And a finished sync must not wait 5 ms for the interpreter's lock.
+    """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 50, 1_000_000)
+    gc.set_threshold(100, 2, 1_000_000)
     sys.setswitchinterval(0.0005)
+
+
+def collect_if_few(engine: Engine) -> None:
+    """Free what became garbage in cycles, while a full pass is short; to be called every ``COLLECT_EVERY_S``."""
+    if sum(sum(queue.counts) for queue in engine.state.by_uid.values()) < _RECORDS_FEW:
+        gc.collect()
