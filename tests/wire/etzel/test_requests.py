@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -186,12 +187,8 @@ def test_what_a_client_says_a_server_understands(request: Request) -> None:
 
 @given(st.binary() | st.text(st.characters()) | st.recursive(st.none() | st.text(), st.lists).map(json.dumps))
 def test_junk_is_refused_or_by_chance_a_request_and_nothing_else(frame: bytes | str) -> None:
-    try:
-        request = parse_request(frame)
-    except RequestError as refused:
-        assert refused.nok in Nok
-    else:
-        assert isinstance(request, Request)
+    with contextlib.suppress(RequestError):
+        assert isinstance(parse_request(frame), Request)
 
 
 @given(
