@@ -47,8 +47,8 @@ soak: .venv/.dev ## load a node and kill it again and again
 	@.venv/bin/python -m soak $(ARGS)
 
 lock: .venv/.dev ## choose the newest allowed dependencies and write requirements/*.txt
-	$(COMPILE) --upgrade --group build pyproject.toml --output-file requirements/run.txt
-	$(COMPILE) --upgrade --group build --extra dev --constraint requirements/run.txt pyproject.toml \
+	$(COMPILE) --upgrade --group build --extra monique pyproject.toml --output-file requirements/run.txt
+	$(COMPILE) --upgrade --group build --extra monique --extra dev --constraint requirements/run.txt pyproject.toml \
 		--output-file requirements/dev.txt
 
 clean: ## remove .venv, caches and build output; data directories stay

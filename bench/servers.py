@@ -214,7 +214,14 @@ class Penstock(Broker):
 
     def command(self) -> list[str]:
         """Part of ServerProcess."""
-        places = ["--data-dir", str(self.folder / "data"), "--taskflux-port", str(self.port)]
+        places = [
+            "--data-dir",
+            str(self.folder / "data"),
+            "--taskflux-port",
+            str(self.port),
+            "--no-etzel",
+            "--no-monique",
+        ]
         return [*self._command, "serve", *places, *self.flags]
 
     def environment(self) -> dict[str, str]:

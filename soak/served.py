@@ -20,6 +20,7 @@ import msgspec
 from penstock.doors.server import Server
 from penstock.settings import LimitsSettings, Settings, StorageSettings, TaskfluxSettings
 from penstock.storage.errors import StorageError
+from penstock.testing import OTHER_DOORS_CLOSED
 from soak.sites import Fault, SitePage, WatchedDisk
 
 NODE_FAILED = 70
@@ -54,6 +55,7 @@ async def serve(options: Options) -> int:
         storage=StorageSettings(**options.storage),
         limits=LimitsSettings(**options.limits),
         taskflux=TaskfluxSettings(port=options.port),
+        **OTHER_DOORS_CLOSED,
     )
     server = Server(settings, disk=disk)
     try:

@@ -1,4 +1,4 @@
-"""What all tests share: how Hypothesis runs.
+"""What all tests share: how Hypothesis runs, and which doors a node opens that a test starts as a process.
 
 The default profile is derandomized, so that a run today and a run tomorrow try the same examples and a failure can be
 repeated by running the test again. `HYPOTHESIS_PROFILE=soak` searches at random, `HYPOTHESIS_MAX_EXAMPLES` deep.
@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 
 from hypothesis import HealthCheck, settings
+
+# The other doors have ports of their own. A test that is about one says so; `Settings` made in a test do not look here.
+os.environ.update(PENSTOCK_ETZEL_ENABLED="false", PENSTOCK_MONIQUE_ENABLED="false")
 
 # A busy machine is no reason to fail: time limits are pytest's, not those of one example.
 settings.register_profile(

@@ -14,10 +14,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from types import TracebackType
+from typing import Any, Final
 
 from penstock.doors.server import Server
-from penstock.settings import Settings, TaskfluxSettings
+from penstock.settings import EtzelSettings, MoniqueSettings, Settings, TaskfluxSettings
 
+OTHER_DOORS_CLOSED: Final[dict[str, Any]] = {
+    "etzel": EtzelSettings(enabled=False),
+    "monique": MoniqueSettings(enabled=False),
+}
+"""For ``Settings``: no door but TaskFlux's, which native clients use too."""
 _START_TIMEOUT_S = 30.0
 
 
@@ -27,7 +33,7 @@ class TestServer:
     __test__ = False  # its name begins as pytest's classes do
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self._settings = settings or Settings(taskflux=TaskfluxSettings(port=0))
+        self._settings = settings or Settings(taskflux=TaskfluxSettings(port=0), **OTHER_DOORS_CLOSED)
         self._thread = threading.Thread(target=self._run, name="penstock-test-server", daemon=True)
         self._started = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None

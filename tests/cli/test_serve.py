@@ -27,6 +27,7 @@ from penstock.doors.server import Server
 from penstock.settings import Settings, TaskfluxSettings
 from penstock.storage.disk import Disk
 from penstock.storage.errors import StorageFailed
+from penstock.testing import OTHER_DOORS_CLOSED
 from tests.cli.support import Command, run, started
 
 SMALL = ["--storage-segment-bytes", "1MiB", "--storage-reserve-bytes", "0"]
@@ -162,7 +163,7 @@ def test_a_disk_that_fails_ends_it_with_70(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_without_doors_it_says_so() -> None:
-    server = Server(Settings(taskflux=TaskfluxSettings(enabled=False)), in_memory=True)
+    server = Server(Settings(taskflux=TaskfluxSettings(enabled=False), **OTHER_DOORS_CLOSED), in_memory=True)
     lines = list(serve.announcement(server))
     assert "doors     none is open" in lines
     assert not any("Try it" in line for line in lines)
@@ -178,7 +179,7 @@ def test_without_doors_it_says_so() -> None:
     ],
 )
 def test_the_address_to_try_is_one_that_a_client_can_use(host: str, port: int, url: str | None) -> None:
-    first, *rest = serve._tries(Listener("taskflux", "taskflux", host, port, lambda: None))  # type: ignore[arg-type,return-value]
+    first, *rest = serve._tries(Listener(TaskfluxSettings(host=host, port=port).places()[0], lambda: None))  # type: ignore[arg-type,return-value]
     if url is None:
         assert " put " in first
     else:

@@ -17,6 +17,7 @@ from penstock.engine import snapshot
 from penstock.engine.journal import ROW, ROW_BYTES
 from penstock.engine.machine import Engine
 from penstock.settings import Settings, StorageSettings, TaskfluxSettings
+from penstock.testing import OTHER_DOORS_CLOSED
 from tests.cli.support import Command
 
 
@@ -25,6 +26,7 @@ async def _live(data_dir: Path) -> None:
     settings = Settings(
         data_dir=str(data_dir),
         taskflux=TaskfluxSettings(port=0),
+        **OTHER_DOORS_CLOSED,
         storage=StorageSettings(segment_bytes=1024 * 1024, reserve_bytes=0),
     )
     server = Server(settings)

@@ -22,7 +22,7 @@ from penstock.doors.taskflux import TaskFluxConnection
 from penstock.engine.machine import Engine
 from penstock.node.node import Node
 from penstock.node.opening import open_node
-from penstock.settings import Settings
+from penstock.settings import Settings, TaskfluxSettings
 from penstock.settings.schema import ListenerSettings
 from penstock.storage.memory import MemoryStore
 from penstock.wire.taskflux import Limits
@@ -94,7 +94,7 @@ class DoorServer:
             self.connections.append(connection)
             return connection
 
-        listener = Listener("taskflux", "taskflux", "127.0.0.1", 0, make)
+        listener = Listener(TaskfluxSettings(port=0).places()[0], make)
         self.run(listener.open())
         self._listeners.append(listener)
         return listener.port

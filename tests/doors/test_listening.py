@@ -11,10 +11,11 @@ import pytest
 from penstock.doors.errors import AddressTaken, CannotListen
 from penstock.doors.server import Server
 from penstock.settings import Settings, SettingsError, TaskfluxSettings
+from penstock.testing import OTHER_DOORS_CLOSED
 
 
 def settings(tmp_path: Path, **taskflux: object) -> Settings:
-    return Settings(data_dir=str(tmp_path / "data"), taskflux=TaskfluxSettings(**taskflux))  # type: ignore[arg-type]
+    return Settings(data_dir=str(tmp_path / "data"), taskflux=TaskfluxSettings(**taskflux), **OTHER_DOORS_CLOSED)  # type: ignore[arg-type]
 
 
 def test_a_taken_port_names_door_port_setting_and_flag_and_leaves_the_data_alone(tmp_path: Path) -> None:
@@ -29,8 +30,9 @@ def test_a_taken_port_names_door_port_setting_and_flag_and_leaves_the_data_alone
 
 
 def test_an_address_that_is_not_ours_is_told(tmp_path: Path) -> None:
+    elsewhere = TaskfluxSettings(host="192.0.2.1")
     with pytest.raises(CannotListen, match=r"192\.0\.2\.1"):
-        asyncio.run(Server(Settings(insecure=True, taskflux=TaskfluxSettings(host="192.0.2.1"))).start())
+        asyncio.run(Server(Settings(insecure=True, taskflux=elsewhere, **OTHER_DOORS_CLOSED)).start())
 
 
 def test_a_public_address_is_refused_without_insecure(tmp_path: Path) -> None:

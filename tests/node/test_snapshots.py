@@ -9,6 +9,7 @@ from penstock.doors.server import Server
 from penstock.engine import snapshot
 from penstock.settings import Settings, StorageSettings, TaskfluxSettings
 from penstock.storage.disk import Disk
+from penstock.testing import OTHER_DOORS_CLOSED
 from tests.node.support import Told, put
 
 
@@ -17,6 +18,7 @@ def settings(tmp_path: Path) -> Settings:
         data_dir=str(tmp_path / "data"),
         storage=StorageSettings(snapshot_bytes=1 << 40, reserve_bytes=0),
         taskflux=TaskfluxSettings(enabled=False),
+        **OTHER_DOORS_CLOSED,
     )
 
 

@@ -37,6 +37,17 @@ PROMISED_DEFAULTS = {
     "taskflux.idle_timeout_ms": 60_000,
     "taskflux.ack_timeout_ms": 60_000,
     "taskflux.advertise": "",
+    "etzel.enabled": True,
+    "etzel.host": "127.0.0.1",
+    "etzel.port": 8080,
+    "monique.enabled": True,
+    "monique.config": "",
+    "monique.host": "127.0.0.1",
+    "monique.gateway_port": 9160,
+    "monique.com_in_port": 9000,
+    "monique.com_out_port": 9001,
+    "monique.tech_in_port": 9024,
+    "monique.tech_out_port": 9025,
 }
 
 
@@ -83,7 +94,7 @@ def test_a_door_is_turned_off_by_its_own_name() -> None:
 
 
 def test_tables_are_those_of_the_schema() -> None:
-    assert tables() == ("storage", "limits", "taskflux")
+    assert tables() == ("storage", "limits", "taskflux", "etzel", "monique")
 
 
 def test_a_further_listener_has_the_fields_of_the_first() -> None:

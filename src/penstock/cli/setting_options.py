@@ -10,7 +10,14 @@ import click
 
 from penstock.settings import Field, Settings, all_fields, format_value, load
 
-_HEADINGS: Final = {"": "Settings", "storage": "Storage", "limits": "Limits", "taskflux": "TaskFlux door"}
+_HEADINGS: Final = {
+    "": "Settings",
+    "storage": "Storage",
+    "limits": "Limits",
+    "taskflux": "TaskFlux door",
+    "etzel": "Etzel door",
+    "monique": "MoniQue door",
+}
 
 
 class SettingOption(click.Option):

@@ -168,6 +168,11 @@ class Connection(asyncio.Protocol):
             out, self._out, self._out_bytes = self._out, [], 0
             self.transport.write(out[0] if len(out) == 1 else b"".join(out))
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What was written and has not yet left for the peer."""
+        return self._out_bytes + self.transport.get_write_buffer_size()
+
     def close(self, reason: str) -> None:
         """End the connection, after what was written; the reason goes to the log."""
         if not self.closed and not self.transport.is_closing():

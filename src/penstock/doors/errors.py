@@ -21,10 +21,11 @@ class CannotListen(DoorError):
 
     def __init__(self, door: str, key: str, host: str, port: int, reason: str) -> None:
         self.door, self.key, self.host, self.port, self.reason = door, key, host, port, reason
-        flag = f" (--{door}-port)" if key == door else ""  # further listeners stand in the settings file only
+        # Further listeners stand in the settings file only.
+        flag = "" if "[" in key else f" (--{key.replace('.', '-').replace('_', '-')})"
         super().__init__(
             f"the {door} door cannot listen on {host}:{port}: {reason}. "
-            f"Choose another port with {key}.port{flag}, or leave the door closed with --no-{door}"
+            f"Choose another port with {key}{flag}, or leave the door closed with --no-{door}"
         )
 
 

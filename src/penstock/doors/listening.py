@@ -11,6 +11,7 @@ from collections.abc import Callable
 from penstock.doors.connection import Connection
 from penstock.doors.errors import AddressTaken, CannotListen
 from penstock.node.node import Node
+from penstock.settings import Place
 
 log = logging.getLogger(__name__)
 
@@ -20,11 +21,11 @@ _BACKLOG = 1024
 class Listener:
     """One address on which a door is open."""
 
-    def __init__(self, door: str, key: str, host: str, port: int, make: Callable[[], Connection]) -> None:
-        self.door = door
-        self.key = key
-        self.host = host
-        self.port = port
+    def __init__(self, place: Place, make: Callable[[], Connection]) -> None:
+        self.door = place.door
+        self.key = place.port_key
+        self.host = place.host
+        self.port = place.port
         self._make = make
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []

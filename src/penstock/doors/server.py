@@ -5,38 +5,44 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
+from penstock.doors.door import Door
 from penstock.doors.listening import Doorkeeper, Listener
-from penstock.doors.taskflux import TaskFluxConnection
+from penstock.doors.taskflux import TaskFluxDoor
 from penstock.engine.journal import ROW_BYTES
 from penstock.engine.machine import Engine
+from penstock.node.clock import LogClock
 from penstock.node.node import Node
 from penstock.node.opening import COLLECT_EVERY_S, collect_if_few, open_node, recover, settle_interpreter
 from penstock.node.storing import LogStore
-from penstock.settings import ListenerSettings, Settings, check_exposure
+from penstock.settings import Settings, check_exposure
 from penstock.storage.disk import Disk
 from penstock.storage.memory import MemoryStore
 from penstock.storage.metadata import CLUSTER_ID_BYTES
 from penstock.storage.store import Store, StoreSettings
-from penstock.wire.native.frames import FRAME_BYTES_MAX
-from penstock.wire.taskflux import Limits as TaskFluxLimits
 
 log = logging.getLogger(__name__)
 
 _SPACE_CHECK_S = 2.0
-_FRAME_ROOM_BYTES = 1024 * 1024
+# By the name of its table in the settings. The first listener of the first door is what `penstock serve` shows first.
+_DOORS: dict[str, Callable[[Settings], Door]] = {"taskflux": TaskFluxDoor}
 
 
 class Server:
     """A node and its doors, from settings. ``start``, then ``stop``; ``failed`` tells that the node had to give up."""
 
-    def __init__(self, settings: Settings, *, in_memory: bool = False, disk: Disk | None = None) -> None:
+    def __init__(
+        self, settings: Settings, *, in_memory: bool = False, disk: Disk | None = None, clock: LogClock | None = None
+    ) -> None:
         check_exposure(settings)
         self.settings = settings
         self._in_memory = in_memory
         self._disk = disk
-        self.listeners: list[Listener] = []
+        self._clock = clock or LogClock()
+        self.doors = [make(settings) for name, make in _DOORS.items() if getattr(settings, name).enabled]
+        self.listeners: list[Listener] = [listener for door in self.doors for listener in door.listeners]
         self.notes: list[str] = []
         """What the start had to mend, in sentences for the operator."""
         self._node: Node | None = None
@@ -54,18 +60,18 @@ class Server:
         """Recover, become leader, open the doors. Raises ``StorageError``, ``DoorError``; leaves nothing open then."""
         engine, term = Engine(), 0
         try:
-            for key, listener in self.settings.taskflux.open_listeners():
-                opened = Listener("taskflux", key, listener.host, listener.port, self._maker(listener))
-                self.listeners.append(opened)
-                opened.bind()  # so that a port that is taken is told before a long recovery
+            for listener in self.listeners:
+                listener.bind()  # so that a port that is taken is told before a long recovery
             if self._in_memory:
                 self._store = MemoryStore()
             else:
                 self._store, engine, term = self._open_store()
-            self._node = open_node(engine, self._store, term, self.settings)
+            self._node = open_node(engine, self._store, term, self.settings, self._clock)
             self._keeper = Doorkeeper(self._node, self.settings.limits.connections, self.settings.limits.inflight_bytes)
-            for opened in self.listeners:
-                await opened.open()
+            for door in self.doors:
+                door.attach(self._node, self._keeper)
+            for listener in self.listeners:
+                await listener.open()
         except BaseException:
             await self.stop()
             raise
@@ -96,28 +102,6 @@ class Server:
             raise
         return store, engine, recovered.metadata.term
 
-    def _maker(self, listener: ListenerSettings) -> type[TaskFluxConnection]:
-        payload_bytes = self.settings.limits.payload_bytes
-
-        def make() -> TaskFluxConnection:
-            assert self._keeper is not None
-            return TaskFluxConnection(
-                self.node,
-                self._keeper,
-                listener,
-                limits=TaskFluxLimits(payload_bytes_max=payload_bytes),
-                addresses=self._addresses,
-                frame_bytes_max=max(FRAME_BYTES_MAX, payload_bytes + _FRAME_ROOM_BYTES),
-            )
-
-        return make  # type: ignore[return-value]
-
-    def _addresses(self) -> tuple[list[str], int, int]:
-        """What Cluster Metadata tells: the nodes' client addresses, the leader, this node."""
-        first = self.listeners[0]
-        own = self.settings.taskflux.advertise or f"{first.host}:{first.port}"
-        return [own], self.node.consensus.leader, self.node.node_id
-
     async def _keep_up(self) -> None:
         """While the disk is full, look every few seconds whether it still is; now and then collect garbage."""
         loop = asyncio.get_running_loop()
@@ -136,6 +120,9 @@ class Server:
             listener.close()
         if self._upkeep is not None:
             self._upkeep.cancel()
+        if self._keeper is not None:
+            for door in self.doors:
+                await door.stop()
         if self._node is not None:
             await self._node.stop()
         if self._keeper is not None:

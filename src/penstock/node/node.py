@@ -87,6 +87,8 @@ class Node:
         self.waiters = Waiters()
         self.on_broadcast: list[Callable[[Broadcast], None]] = []
         """Called with each topic message when its entry is applied live."""
+        self.on_woken: list[Callable[[set[str]], None]] = []
+        """Called with the names of queues in which records have become available, once they are there."""
         self.failed: asyncio.Future[NodeFailed] = asyncio.get_running_loop().create_future()
         """Done when the node had to stop."""
         self._loop = asyncio.get_running_loop()
@@ -307,6 +309,8 @@ class Node:
                 self._hand_out(st.broadcasts)
                 st.broadcasts.clear()
             if st.woken:
+                for tell in self.on_woken:
+                    tell(st.woken)
                 if self.waiters.queues:
                     self._serve_waiters(st.woken)
                 st.woken.clear()

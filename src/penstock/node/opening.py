@@ -49,7 +49,7 @@ def recover(
     return engine
 
 
-def open_node(engine: Engine, store: LogStore, term: int, settings: Settings) -> Node:
+def open_node(engine: Engine, store: LogStore, term: int, settings: Settings, clock: LogClock | None = None) -> Node:
     """A node on the running loop, the leader of a new term."""
     storage = settings.storage
     node = Node(
@@ -57,7 +57,7 @@ def open_node(engine: Engine, store: LogStore, term: int, settings: Settings) ->
         LoneVoter(settings.node_id, term, engine.state.index),
         store,
         node_id=settings.node_id,
-        clock=LogClock(),
+        clock=clock or LogClock(),
         syncer=Syncer(store, storage.mode, storage.sync_thread, storage.interval_ms),
         limits=Limits(
             settings.limits.memory_bytes or half_of_memory(), settings.limits.payload_bytes, settings.limits.queues

@@ -8,8 +8,11 @@ from penstock.settings.exposure import check_exposure
 from penstock.settings.fields import Field, all_fields
 from penstock.settings.load import load
 from penstock.settings.schema import (
+    EtzelSettings,
     LimitsSettings,
     ListenerSettings,
+    MoniqueSettings,
+    Place,
     Settings,
     StorageSettings,
     TaskfluxSettings,
@@ -18,9 +21,12 @@ from penstock.settings.source import Source
 from penstock.settings.values import format_value
 
 __all__ = [
+    "EtzelSettings",
     "Field",
     "LimitsSettings",
     "ListenerSettings",
+    "MoniqueSettings",
+    "Place",
     "SettingLine",
     "Settings",
     "SettingsError",

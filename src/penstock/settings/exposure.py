@@ -15,7 +15,6 @@ def check_exposure(settings: Settings) -> None:
     """
     if settings.insecure:
         return
-    for key, listener in settings.taskflux.open_listeners():
-        if not is_loopback(listener.host):
-            host_key = f"{key}.host"
-            raise ExposedListenerError(host_key, listener.host, settings.source_of(host_key))
+    for place in settings.places():
+        if not is_loopback(place.host):
+            raise ExposedListenerError(place.host_key, place.host, settings.source_of(place.host_key))

@@ -34,8 +34,10 @@ from penstock.settings.fields import (
     tables,
 )
 from penstock.settings.schema import (
+    EtzelSettings,
     LimitsSettings,
     ListenerSettings,
+    MoniqueSettings,
     Settings,
     StorageSettings,
     TaskfluxSettings,
@@ -147,6 +149,8 @@ class _Merge:
                 "storage": _table(StorageSettings, self._of_table("storage")),
                 "limits": _table(LimitsSettings, self._of_table("limits")),
                 "taskflux": _table(TaskfluxSettings, {**taskflux, "listeners": further}),
+                "etzel": _table(EtzelSettings, self._of_table("etzel")),
+                "monique": _table(MoniqueSettings, self._of_table("monique")),
                 "sources": dict(self.sources),
             },
         )
@@ -246,14 +250,13 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _check_conflicts(settings: Settings) -> None:
     taken: dict[tuple[str, int], str] = {}
-    for key, listener in settings.taskflux.open_listeners():
-        place = (listener.host, listener.port)
-        if listener.port == 0:
+    for place in settings.places():
+        if place.port == 0:
             continue
-        if place in taken:
-            reason = f"both listen on {listener.host} port {listener.port}"
-            raise ConflictingSettingsError([f"{taken[place]}.port", f"{key}.port"], reason)
-        taken[place] = key
+        first_key = taken.setdefault((place.host, place.port), place.port_key)
+        if first_key != place.port_key:
+            reason = f"both listen on {place.host} port {place.port}"
+            raise ConflictingSettingsError([first_key, place.port_key], reason)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:

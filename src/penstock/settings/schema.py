@@ -8,7 +8,7 @@ read: `_bytes` takes sizes such as "64MiB", `_ms` and `_hours` take durations su
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 from msgspec import Meta, Struct, field
 
@@ -24,6 +24,7 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 StorageMode = Literal["durable", "interval", "none"]
 SyncThread = Literal["auto", "never", "always"]
 TaskfluxDialect = Literal["seed000", "csharp"]
+MoniqueDialect = Literal["auto", "current", "legacy"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
@@ -73,6 +74,16 @@ class LimitsSettings(Struct, frozen=True, kw_only=True):
     ] = 64 * MIB
 
 
+class Place(NamedTuple):
+    """An address on which a door listens, with the keys of the settings that it comes from."""
+
+    door: str
+    host_key: str
+    host: str
+    port_key: str
+    port: int
+
+
 class ListenerSettings(Struct, frozen=True, kw_only=True):
     """One address on which the TaskFlux door listens, and how it answers there."""
 
@@ -118,6 +129,51 @@ class TaskfluxSettings(ListenerSettings, frozen=True, kw_only=True):
             *((f"taskflux.listeners[{number}]", listener) for number, listener in enumerate(self.listeners)),
         ]
 
+    def places(self) -> list[Place]:
+        """Where it listens; nowhere if it is off."""
+        return [
+            Place("taskflux", f"{key}.host", each.host, f"{key}.port", each.port) for key, each in self.open_listeners()
+        ]
+
+
+class EtzelSettings(Struct, frozen=True, kw_only=True):
+    """The Etzel door: JSON over WebSocket."""
+
+    enabled: Annotated[bool, Meta(description="The Etzel door is open")] = True
+    host: Annotated[
+        str, Meta(description="Address to listen on; other than loopback needs --insecure", extra={"kind": "host"})
+    ] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535, description="Port to listen on; 0 takes any free one")] = 8080
+
+    def places(self) -> list[Place]:
+        """Where it listens; nowhere if it is off."""
+        return [Place("etzel", "etzel.host", self.host, "etzel.port", self.port)] if self.enabled else []
+
+
+class MoniqueSettings(Struct, frozen=True, kw_only=True):
+    """The MoniQue door: a WebSocket gateway, and the scheduler and controller of ZeroMQ components."""
+
+    enabled: Annotated[bool, Meta(description="The MoniQue door is open")] = True
+    config: Annotated[
+        str,
+        Meta(max_length=4096, description="A config.json of MoniQue's own; what is set besides it takes precedence"),
+    ] = ""
+    host: Annotated[
+        str, Meta(description="Address to listen on; other than loopback needs --insecure", extra={"kind": "host"})
+    ] = "127.0.0.1"
+    gateway_port: Annotated[int, Meta(ge=0, le=65_535, description="Port of the WebSocket gateway; 0: any")] = 9160
+    com_in_port: Annotated[int, Meta(ge=0, le=65_535, description="Where components push messages; 0: any")] = 9000
+    com_out_port: Annotated[int, Meta(ge=0, le=65_535, description="Where components subscribe; 0: any")] = 9001
+    tech_in_port: Annotated[int, Meta(ge=0, le=65_535, description="The same as com_in, technical; 0: any")] = 9024
+    tech_out_port: Annotated[int, Meta(ge=0, le=65_535, description="The same as com_out, technical; 0: any")] = 9025
+
+    def places(self) -> list[Place]:
+        """Where it listens; nowhere if it is off."""
+        if not self.enabled:
+            return []
+        ports = ("gateway_port", "com_in_port", "com_out_port", "tech_in_port", "tech_out_port")
+        return [Place("monique", "monique.host", self.host, f"monique.{name}", getattr(self, name)) for name in ports]
+
 
 class Settings(Struct, frozen=True, kw_only=True):
     """All settings of a node, checked, with the source of each value that is not a default."""
@@ -134,7 +190,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     storage: StorageSettings = field(default_factory=StorageSettings)
     limits: LimitsSettings = field(default_factory=LimitsSettings)
     taskflux: TaskfluxSettings = field(default_factory=TaskfluxSettings)
+    etzel: EtzelSettings = field(default_factory=EtzelSettings)
+    monique: MoniqueSettings = field(default_factory=MoniqueSettings)
     sources: Mapping[str, Source] = field(default_factory=dict)
+
+    def places(self) -> list[Place]:
+        """Every address on which a door listens."""
+        return [*self.taskflux.places(), *self.etzel.places(), *self.monique.places()]
 
     def source_of(self, key: str) -> Source:
         """Where the value of this dotted key came from."""
