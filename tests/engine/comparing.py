@@ -369,12 +369,13 @@ class EngineMachine(RuleBasedStateMachine):
         name, ids = self.some_ids(data)
         self.ask(c.Edit(name, ids[0] if ids else 1, key, delay_ms))
 
-    @rule(data=s.data(), what=s.sampled_from(("bury", "bury", "delete", "move", "move")), to=any_names, now=at_once)
+    @rule(data=s.data(), what=s.sampled_from(("bury", "bury", "delete", "done", "move", "move")), to=any_names, now=at_once)
     def operate(self, data: s.DataObject, what: str, to: str, now: bool) -> None:
         name, ids = self.some_ids(data)
         args = {
             "bury": c.Bury(name, [(record_id, 0) for record_id in ids]),
             "delete": c.Delete(name, ids),
+            "done": c.Delete(name, ids, True),
             "move": c.Move(name, ids, to),
         }
         self.ask(args[what], now)
@@ -439,8 +440,8 @@ def without_text(answer: Any) -> Any:
 
 def seen(record: Any) -> tuple[Any, ...]:
     """A ``RecordView`` as plain values."""
-    *values, origin = structs.astuple(record)
-    return (*values, None if origin is None else structs.astuple(origin))
+    *values, origin, lease_ms = structs.astuple(record)
+    return (*values, None if origin is None else structs.astuple(origin), lease_ms)
 
 
 def kinds_of(rows: list[bytes]) -> Counter[int]:

@@ -67,7 +67,7 @@ class Record:
         return (
             *(self.id, self.key, self.payload, self.state, self.place, self.published_us),
             *(self.deliveries, self.failures, self.releases, self.timeouts, self.available_at_us, self.expires_at_us),
-            *(until_us, token, owner, self.headers, self.dedup_key, self.reason, self.origin),
+            *(until_us, token, owner, self.headers, self.dedup_key, self.reason, self.origin, self.lease_ms),
         )
 
 

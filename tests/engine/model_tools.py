@@ -133,7 +133,10 @@ class FullModel(Model):
         if queue is None:
             return self.missing(args.queue)
         lost = [n for n, i in enumerate(args.ids) if queue.records.pop(i, None) is None]
-        queue.ended_otherwise += len(args.ids) - len(lost)
+        if args.done:
+            queue.acked += len(args.ids) - len(lost)
+        else:
+            queue.ended_otherwise += len(args.ids) - len(lost)
         return a.Handled(len(args.ids) - len(lost), lost)
 
     def on_Move(self, args: c.Move) -> Any:
@@ -291,14 +294,22 @@ class FullModel(Model):
         return Refusal(e.NO_SUCH_BINDING) if self.bindings.pop(args.name, None) is None else a.Done(1)
 
     def on_Broadcast(self, args: c.Broadcast) -> Any:
-        copies = 0
+        copies: list[tuple[Queue, c.Item]] = []
         for _, binding in sorted(self.bindings.items()):
             queue = self.queues.get(binding.queue)
             wanted = binding.spec in ("", args.spec) and binding.type in ("", args.type) and not binding.paused
             headers = Raw(c.encode({"tag": args.tag.decode("latin-1"), "channel": str(args.channel)}))
             options = c.Options(headers=headers, lease_ms=binding.timeout_ms, expires_at_us=args.expires_at_us)
             item = c.Item(0, args.body, options)
-            if queue is not None and wanted and self.judge(queue, item)[0] < 0:
-                self.place(queue, item)
-                copies += 1
-        return a.Done(copies)
+            if queue is None or not wanted:
+                continue
+            limit = queue.settings.size_max
+            code, figures = self.judge(queue, item)
+            if limit is not None and queue.occupied() + sum(other is queue for other, _ in copies) + 1 > limit:
+                code, figures = e.QUEUE_FULL, (limit,)
+            if code > 0:
+                return Refusal(code, "", (*figures, len(copies)))
+            copies.append((queue, item))
+        for queue, item in copies:
+            self.place(queue, item)
+        return a.Done(len(copies))

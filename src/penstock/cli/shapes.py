@@ -72,6 +72,7 @@ def record_shape(record: Record) -> Shape:
         "available_at": iso(record.available_at),
         "expires_at": iso(record.expires_at),
         "lease_until": iso(record.lease_until),
+        "lease_s": record.lease or None,
         "handle": f"{record.id}:{record.token}" if record.token else None,
         "deliveries": record.deliveries,
         "failures": record.failures,

@@ -204,6 +204,8 @@ class Record(Struct, frozen=True):
     """Why it was buried or became a dead letter; 0 for neither."""
     origin: Origin | None
     """Where a dead letter or moved record came from."""
+    lease: float = 0
+    """How long takes of it last by its own wish, in seconds; 0 where it has none."""
 
     @property
     def text(self) -> str:
@@ -234,4 +236,5 @@ class Record(Struct, frozen=True):
             dedup_key=view.dedup_key,
             reason=view.reason,
             origin=view.origin,
+            lease=view.lease_ms / 1000,
         )

@@ -44,7 +44,7 @@ _HANDSHAKE: Final = b"AN" + b"B" + Struct(">iii").pack(m.MAJOR, m.MINOR, 0)
 _REASON_BYTES_MAX: Final = 64 * 1024
 _FIRST_READ_OP: Final = min(m.REQUESTS)
 _WAITING_OPS: Final = frozenset({c.TAKE, c.ACK_TAKE})
-_ATOMIC_OPS: Final = frozenset({c.PUT_MANY, c.MOVE})
+_ATOMIC_OPS: Final = frozenset({c.PUT_MANY, c.MOVE, c.STAGE})
 _decode_refusal: Final = msgspec.msgpack.Decoder(Refusal).decode
 _decode_taken: Final = msgspec.msgpack.Decoder(Taken).decode
 

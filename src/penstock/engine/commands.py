@@ -247,10 +247,11 @@ class Edit(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
 
 
 class Delete(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
-    """End records in any state, whoever holds them."""
+    """End records in any state, whoever holds them. ``done`` tells that their work is: they count as acknowledged."""
 
     queue: Name
     ids: Ids
+    done: bool = False
 
 
 class Move(Struct, array_like=True, gc=False, forbid_unknown_fields=True):

@@ -121,8 +121,12 @@ def delete(st: State, args: Delete) -> Answer:
         if record is None:
             lost.append(position)
             continue
-        st.record_row(j.DELETED, queue, record, j.REASON_OPERATOR)
-        queue.totals.ended_otherwise += 1
+        if args.done:
+            st.record_row(j.ACKED, queue, record)
+            queue.totals.acked += 1
+        else:
+            st.record_row(j.DELETED, queue, record, j.REASON_OPERATOR)
+            queue.totals.ended_otherwise += 1
         st.end(queue, record)
     return Handled(len(args.ids) - len(lost), lost)
 

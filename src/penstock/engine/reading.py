@@ -86,6 +86,7 @@ def view_record(record: Record) -> RecordView:
         extras.dedup_key,
         extras.reason,
         extras.origin,
+        extras.lease_ms,
     )
 
 

@@ -15,7 +15,8 @@ from penstock.engine.commands import Bind, Broadcast, Item, Options, QueueSettin
 from penstock.engine.errors import Refusal
 from penstock.engine.managing import add_queue
 from penstock.engine.names import is_queue_name
-from penstock.engine.putting import judge, place
+from penstock.engine.putting import judge, place, refuse_put
+from penstock.engine.queue import Queue
 from penstock.engine.state import State
 from penstock.engine.views import BindingView
 
@@ -23,11 +24,12 @@ BINDINGS_MAX = 10_000
 
 
 def broadcast(st: State, args: Broadcast) -> Answer:
-    """Hand a message to live subscribers and copy it into the queues bound to it; answers how many queues got it."""
-    tag = st.locate(args.tag)
-    st.row(j.BROADCAST, value=args.channel, payload=st.locate(args.body), headers=tag)
-    st.broadcasts.append(args)
-    copies = 0
+    """Hand a message to live subscribers and copy it into the queues bound to it; answers how many queues got it.
+
+    All or nothing: a queue that cannot take its copy speaks for the message as it would for a put, and whoever sent it
+    is told. Else what is acknowledged could be missing where it was bound to go.
+    """
+    copies: list[tuple[Queue, Item]] = []
     for name in sorted(st.bindings):
         binding = st.bindings[name]
         queue = st.by_name.get(binding.queue)
@@ -36,11 +38,16 @@ def broadcast(st: State, args: Broadcast) -> Answer:
         headers = msgspec.Raw(encode({"tag": args.tag.decode("latin-1"), "channel": str(args.channel)}))
         options = Options(headers=headers, lease_ms=binding.timeout_ms, expires_at_us=args.expires_at_us)
         item = Item(0, args.body, options)
-        if judge(st, queue, item)[0] < 0:  # a queue's policies hold for whatever comes into it
-            place(st, queue, item)
-            st.woken.add(queue.name)
-            copies += 1
-    return Done(copies)
+        code, figure = judge(st, queue, item, sum(other is queue for other, _ in copies))
+        if code > 0:
+            return refuse_put(queue, code, figure, len(copies))
+        copies.append((queue, item))
+    st.row(j.BROADCAST, value=args.channel, payload=st.locate(args.body), headers=st.locate(args.tag))
+    st.broadcasts.append(args)
+    for queue, item in copies:
+        place(st, queue, item)
+        st.woken.add(queue.name)
+    return Done(len(copies))
 
 
 def _matches(binding: BindingView, args: Broadcast) -> bool:

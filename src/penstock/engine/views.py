@@ -75,6 +75,8 @@ class RecordView(Struct, array_like=True, gc=False):
     dedup_key: str | None = None
     reason: int = 0
     origin: Origin | None = None
+    lease_ms: int = 0
+    """How long takes of it last by its own wish; 0 where it has none."""
 
 
 class Page(Struct, array_like=True, gc=False):
