@@ -94,7 +94,7 @@ def announcement(server: Server) -> Iterator[str]:
     settings = server.settings
     for listener in server.listeners:
         address = _address(listener.host, listener.port)
-        yield f"{listener.door:<9} {address}  TaskFlux clients and Penstock's own protocol"
+        yield f"{listener.door:<9} {address}  {listener.purpose.replace('{address}', address)}".rstrip()
     if not server.listeners:
         yield "doors     none is open"
     yield f"data      {Path(settings.data_dir).resolve()}"
@@ -102,10 +102,11 @@ def announcement(server: Server) -> Iterator[str]:
     yield f"mode      {mode}: {_MODES[mode].format(interval_ms=settings.storage.interval_ms)}"
     for note in server.notes:
         yield f"mended    {note}"
-    if server.listeners:
+    native = next((listener for listener in server.listeners if listener.door == "taskflux"), None)
+    if native is not None:
         yield ""
         yield "Try it in another terminal:"
-        yield from (f"  {line}" for line in _tries(server.listeners[0]))
+        yield from (f"  {line}" for line in _tries(native))
         yield ""
     yield f"Penstock {__version__} is ready."
 

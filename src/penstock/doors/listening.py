@@ -21,8 +21,10 @@ _BACKLOG = 1024
 class Listener:
     """One address on which a door is open."""
 
-    def __init__(self, place: Place, make: Callable[[], Connection]) -> None:
+    def __init__(self, place: Place, make: Callable[[], Connection], purpose: str = "") -> None:
         self.door = place.door
+        self.purpose = purpose
+        """Who comes here, for people; ``{address}`` in it stands for the address."""
         self.key = place.port_key
         self.host = place.host
         self.port = place.port

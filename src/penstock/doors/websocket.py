@@ -10,12 +10,11 @@ import asyncio
 import logging
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import urlsplit
 
 from websockets.datastructures import Headers
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
-from websockets.protocol import OPEN
+from websockets.protocol import CONNECTING, OPEN, SEND_EOF
 from websockets.server import ServerProtocol
 
 from penstock.doors.connection import Connection
@@ -28,7 +27,10 @@ PING_EVERY_S: Final = 30.0
 PONGS_MISSED_MAX: Final = 3
 """Pings in a row that may stay unanswered while nothing else comes either; then the peer is taken for dead."""
 _CLOSE_WITHIN_S: Final = 10.0
+_TURN_BYTES: Final = 64 * 1024
+"""So much of what one client sent is taken in at a time, which is some thousand messages; then others have a turn."""
 _NO_UPGRADE: Final = HTTPStatus.BAD_REQUEST
+_NO_HTTP: Final = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _LENGTH_7_MAX: Final = 125
 _LENGTH_16_MAX: Final = 0xFFFF
 _TEXT: Final = bytes([0x80 | Opcode.TEXT])
@@ -64,9 +66,14 @@ class WebSocketConnection(Connection):
     def __init__(self, node: Node, keeper: Doorkeeper, door_name: str, message_bytes_max: int) -> None:
         super().__init__(node, keeper, door_name)
         self._protocol = ServerProtocol(max_size=message_bytes_max, logger=_frames_log)
-        self._fragments: list[bytes] = []
+        self._fragments = bytearray()
         self._fragments_are_text = False
         self._ended = False
+        """Nothing that comes is looked at any more."""
+        self._leaving = False
+        self._unread = bytearray()
+        """What came and has to wait for its turn."""
+        self._turn: asyncio.Handle | None = None
         self._waiting_pongs = 0
         self._pings_sent = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -102,6 +109,7 @@ class WebSocketConnection(Connection):
 
     def close(self, reason: str) -> None:
         """End the connection: tell the peer that we go, and go."""
+        self._ended = True
         if self.is_open:
             self._protocol.send_close(CloseCode.GOING_AWAY)
             self._pass_on()
@@ -118,22 +126,57 @@ class WebSocketConnection(Connection):
         """The peer is gone."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._turn is not None:
+            self._turn.cancel()
         self._fragments.clear()
+        self._unread.clear()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take in all messages that have come; one read is short enough to need no setting aside."""
+        """Take in the messages that have come, or the first of them, and the others after a turn for everybody else."""
+        if self._unread or len(data) > _TURN_BYTES:
+            self._unread += data
+            if self._turn is None:
+                self._take_turn()
+        else:
+            self._take_in(data)
+            self._regulate()
+
+    def resumed(self) -> None:
+        """The connection was busy and is no more: go on with what waits for its turn."""
+        if self._unread and self._turn is None:
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        """Take in what is good for one turn. While there is more, and while the connection is busy, nothing is read."""
+        self._turn = None
+        if self.busy():
+            self.input_full = False  # so that ``resumed`` is called when it is busy no more
+        else:
+            piece = bytes(self._unread[:_TURN_BYTES])
+            del self._unread[:_TURN_BYTES]
+            self.input_full = bool(self._unread)
+            if self.input_full:
+                self._turn = self._loop.call_soon(self._take_turn)
+            self._take_in(piece)
+        self._regulate()
+
+    def _take_in(self, data: bytes) -> None:
         protocol = self._protocol
         self._waiting_pongs = 0  # whatever comes shows that the peer lives
         protocol.receive_data(data)
-        for event in protocol.events_received():
+        events = protocol.events_received()
+        if len(events) > 1 and isinstance(events[0], Request):
+            log.info("%s %s: closed: it did not wait for the handshake", self.door_name, self.peer)
+            self._too_late()
+            return
+        for event in events:
             if isinstance(event, Frame):
                 if not self._ended:
                     self._take_frame(event)
             elif isinstance(event, Request):
                 self._shake_hands(event)
         self._pass_on()
-        self._regulate()
         self.node.end_of_input()
 
     def eof_received(self) -> None:
@@ -147,21 +190,22 @@ class WebSocketConnection(Connection):
             if frame.fin:
                 self.message(bytes(frame.data), opcode is Opcode.TEXT)
             else:
-                self._fragments.append(bytes(frame.data))
+                self._fragments += frame.data
                 self._fragments_are_text = opcode is Opcode.TEXT
         elif opcode is Opcode.CONT:
-            self._fragments.append(bytes(frame.data))
+            self._fragments += frame.data
             if frame.fin:
-                whole, self._fragments = b"".join(self._fragments), []
+                whole, self._fragments = bytes(self._fragments), bytearray()
                 self.message(whole, self._fragments_are_text)
 
     def _shake_hands(self, request: Request) -> None:
         try:
-            self.admit(urlsplit(request.path).path, request.headers)
+            self.admit(request.path.partition("?")[0], request.headers)
         except Refused as refused:
             response = self._protocol.reject(refused.status, "")
-            response.headers["Content-Type"] = refused.content_type
-            response.headers["Content-Length"] = str(len(refused.body))
+            for name, value in (("Content-Type", refused.content_type), ("Content-Length", str(len(refused.body)))):
+                del response.headers[name]  # else there would be two of them
+                response.headers[name] = value
             response.body = refused.body
         else:
             response = self._protocol.accept(request)
@@ -171,15 +215,28 @@ class WebSocketConnection(Connection):
 
     def _pass_on(self) -> None:
         """Send what the protocol itself has to say: the handshake, pongs, the end."""
-        for data in self._protocol.data_to_send():
+        writes = self._protocol.data_to_send()
+        if writes == [SEND_EOF] and self._protocol.state is CONNECTING:
+            writes = [_NO_HTTP, SEND_EOF]  # what came was no request of any kind
+        for data in writes:
             if data:
                 self.write(data)
             else:
-                super().close("the WebSocket was closed")
-                return
-        if self._protocol.close_expected() and self._timer is not None:
-            self._timer.cancel()
-            self._timer = self._loop.call_later(_CLOSE_WITHIN_S, self._too_late)
+                self._end_output()
+        if not self._leaving and self._protocol.close_expected():
+            self._leaving = True
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = self._loop.call_later(_CLOSE_WITHIN_S, self._too_late)
+
+    def _end_output(self) -> None:
+        """Send no more, and let the peer close: were we to, what it still sends could destroy what we said last."""
+        self.flush()
+        if not self.transport.is_closing():
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+            else:
+                self.transport.close()
 
     # Liveness.
 
@@ -191,14 +248,15 @@ class WebSocketConnection(Connection):
             log.info("%s %s: closed: %d pings were not answered", self.door_name, self.peer, self._waiting_pongs)
             self._too_late()
         else:
-            self._waiting_pongs += 1
-            self._pings_sent += 1
-            self._protocol.send_ping(str(self._pings_sent).encode())
-            self._pass_on()
+            if not self._reading_paused:  # else no pong could be seen, and another timer runs
+                self._waiting_pongs += 1
+                self._pings_sent += 1
+                self._protocol.send_ping(str(self._pings_sent).encode())
+                self._pass_on()
             self._timer = self._loop.call_later(PING_EVERY_S, self._on_timer)
 
     def _too_late(self) -> None:
-        self._timer = None
+        self._ended = True
         self.transport.abort()
 
 

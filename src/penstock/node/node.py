@@ -25,6 +25,7 @@ from penstock.engine.entries import COMMAND, COMMANDS_PER_ENTRY_MAX, Command, En
 from penstock.engine.errors import Refusal
 from penstock.engine.journal import DOOR_NODE, REASON_UNSENT
 from penstock.engine.machine import OWNER_TERM_SHIFT, Engine
+from penstock.engine.managing import no_such_queue
 from penstock.engine.records import READY
 from penstock.node.clock import LogClock
 from penstock.node.errors import NodeFailed
@@ -397,10 +398,10 @@ class Node:
 
     def _lose_leadership(self) -> None:
         """Another node leads: what was proposed may still happen there; what was not will not."""
-        self._refuse_pending()
         for batch in self._in_flight:
             self._answer_unknown(batch)
         self._in_flight.clear()
+        self._refuse_pending()
         for request in self.waiters.remove_all():
             self._answer(request, self._why_not())
 
@@ -448,7 +449,9 @@ class Node:
                 self._set_timer()
                 return
         idle = not self._pending and not self._in_flight
-        if command.op == c.TAKE and idle and queue is not None and (queue.paused or not queue.counts[READY]):
+        if command.op == c.TAKE and idle and queue is None:
+            self._answer(request, no_such_queue(name))  # as the engine would say; nothing is proposed
+        elif command.op == c.TAKE and idle and queue is not None and (queue.paused or not queue.counts[READY]):
             # An empty queue: nothing is proposed.
             if wait_ms:
                 self.waiters.add(request)

@@ -12,6 +12,7 @@ from penstock.settings import ListenerSettings, Settings
 from penstock.wire.native.frames import FRAME_BYTES_MAX
 from penstock.wire.taskflux import Limits
 
+_PURPOSE: Final = "TaskFlux clients and Penstock's own protocol"
 _FRAME_ROOM_BYTES: Final = 1024 * 1024
 
 
@@ -22,7 +23,7 @@ class TaskFluxDoor(Door):
         self._settings = settings
         own = settings.taskflux
         makers = [self._maker(listener) for _, listener in own.open_listeners()]
-        super().__init__([Listener(place, make) for place, make in zip(own.places(), makers, strict=True)])
+        super().__init__([Listener(place, make, _PURPOSE) for place, make in zip(own.places(), makers, strict=True)])
 
     def _maker(self, listener: ListenerSettings) -> Callable[[], TaskFluxConnection]:
         payload_bytes = self._settings.limits.payload_bytes

@@ -16,7 +16,10 @@ from typing import ClassVar
 
 
 class Nok(StrEnum):
-    """Why a request was refused, as it stands in `{"cmd":"nok","err":…}`."""
+    """Why a request was refused, as it stands in `{"cmd":"nok","err":…}`.
+
+    The first ones are about the request; the later ones, from QUEUE_FULL on, say that a good one cannot be done now.
+    """
 
     Q_NOT_FOUND = "Q_NOT_FOUND"
     BAD_JSON = "BAD_JSON"
@@ -27,6 +30,17 @@ class Nok(StrEnum):
     BAD_DELAY = "BAD_DELAY"
     BAD_EXPIRES = "BAD_EXPIRES"
     BAD_TIMEOUT = "BAD_TIMEOUT"
+    TOO_MANY_SUBS = "TOO_MANY_SUBS"
+    QUEUE_FULL = "QUEUE_FULL"
+    KEY_OUT_OF_RANGE = "KEY_OUT_OF_RANGE"
+    PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
+    TOO_MANY_QUEUES = "TOO_MANY_QUEUES"
+    TOO_MANY_LEASES = "TOO_MANY_LEASES"
+    MEMORY_FULL = "MEMORY_FULL"
+    DISK_FULL = "DISK_FULL"
+    NOT_LEADER = "NOT_LEADER"
+    STOPPING = "STOPPING"
+    OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
 
 
 class EtzelError(Exception):

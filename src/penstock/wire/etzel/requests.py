@@ -26,8 +26,9 @@ from penstock.wire.etzel.names import queue_name
 
 TIMEOUT_S_MIN: Final = 5
 TIMEOUT_S_MAX: Final = 86_400
-TIMEOUT_MS_DEFAULT: Final = 60_000
 DELAY_S_MAX: Final = 365 * 86_400
+UID_CHARS_MAX: Final = 255
+"""Far more than any uid has, and little enough that the reply, which repeats it, is short."""
 EXPIRES_S_MAX: Final = DURATION_MS_MAX // 1000
 _NUMBERS: Final = (int, float)
 
@@ -51,7 +52,7 @@ class Sleep(Struct, frozen=True, gc=False):
 
 
 class Acknowledge(Struct, frozen=True, gc=False):
-    """End a message. Any string is a uid: of one that names nothing there is nothing left to end."""
+    """End a message. Any short string is a uid: of one that names nothing there is nothing left to end."""
 
     qname: str
     uid: str
@@ -62,8 +63,9 @@ class Publish(Struct, frozen=True, gc=False):
 
     qname: str
     payload: bytes
-    timeout_ms: int = TIMEOUT_MS_DEFAULT
-    """How long after it was fetched the message comes back, unless it is acknowledged."""
+    timeout_ms: int = 0
+    """How long after it was fetched the message comes back, unless it is acknowledged; 0 leaves it to the queue, which
+    waits for 60 s unless it was told otherwise."""
     delay_ms: int = 0
     expires_ms: int = 0
     """How long it is kept; 0 is for ever."""
@@ -139,6 +141,8 @@ def _refuse_constant(name: str) -> NoReturn:
 def _parse_acknowledge(fields: _Fields) -> Acknowledge:
     if not isinstance(fields.uid, str):
         raise RequestError(Nok.BAD_REQUEST, "there is no uid")
+    if len(fields.uid) > UID_CHARS_MAX:
+        raise RequestError(Nok.BAD_REQUEST, f"the uid has more than {UID_CHARS_MAX} characters")
     if not _is_text(fields.uid):
         raise RequestError(Nok.BAD_REQUEST, "the uid has half of a surrogate pair")
     return Acknowledge(fields.qname, fields.uid)
@@ -150,7 +154,7 @@ def _parse_publish(fields: _Fields) -> Publish:
     expires_ms = _milliseconds(fields.expires, 0, 0, EXPIRES_S_MAX, Nok.BAD_EXPIRES)
     if fields.expires and not expires_ms:
         expires_ms = 1  # a moment is not for ever
-    timeout_ms = _milliseconds(fields.timeout, TIMEOUT_MS_DEFAULT, TIMEOUT_S_MIN, TIMEOUT_S_MAX, Nok.BAD_TIMEOUT)
+    timeout_ms = _milliseconds(fields.timeout, 0, TIMEOUT_S_MIN, TIMEOUT_S_MAX, Nok.BAD_TIMEOUT)
     priority = 0 if fields.priority is None else fields.priority
     if type(priority) is not int or not INT64_MIN <= priority <= INT64_MAX:
         raise RequestError(Nok.BAD_REQUEST, "the priority is not an integer of 64 bits")
@@ -232,7 +236,7 @@ def _fields_of_publish(request: Publish) -> dict[str, object]:
     except UnicodeDecodeError:
         fields |= {"msg": b64encode(request.payload).decode("ascii"), "encoding": "base64"}
     fields |= {"delay": _seconds(request.delay_ms), "expires": _seconds(request.expires_ms)}
-    if request.timeout_ms != TIMEOUT_MS_DEFAULT:
+    if request.timeout_ms:
         fields["timeout"] = _seconds(request.timeout_ms)
     if request.priority:
         fields["priority"] = request.priority
