@@ -3,6 +3,8 @@
 #   .venv/bin/python   the bare environment
 #   .venv/.run         requirements/run.txt and the package itself are installed: enough for `make run`
 #   .venv/.dev         requirements/dev.txt too: tests, linters, benchmarks
+#   .venv/.node        what examples/etzel_worker needs: node, and its lock's packages in node_modules
+#   .venv/.browser     Debian's chromium, for the tests in a browser
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -25,7 +27,7 @@ help: ## show this list
 run: .venv/.run ## start a node on this machine (penstock serve)
 	@.venv/bin/penstock serve $(ARGS)
 
-test: .venv/.dev ## run all tests
+test: .venv/.dev .venv/.node .venv/.browser ## run all tests
 	.venv/bin/python -m pytest $(ARGS)
 
 lint: .venv/.dev ## check style, formatting and types
@@ -52,7 +54,7 @@ lock: .venv/.dev ## choose the newest allowed dependencies and write requirement
 		--output-file requirements/dev.txt
 
 clean: ## remove .venv, caches and build output; data directories stay
-	rm -rf .venv .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist examples/etzel_worker/node_modules
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 .venv/.dev: requirements/dev.txt .venv/.run
@@ -66,6 +68,41 @@ clean: ## remove .venv, caches and build output; data directories stay
 	@$(PIP) install --require-hashes -r requirements/run.txt
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# Some tests need programs that pip cannot bring. Root gets those that are missing from Debian, everybody else is told
+# how; without them all other tests run, and these are skipped with the same advice. A stamp is made when all is there.
+#
+# $(call from_debian,packages that are missing,what for)
+define from_debian
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing Debian's $(strip $(1)) for $(2); this takes a minute ..."; \
+		install="apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=120 $(1)"; \
+		export DEBIAN_FRONTEND=noninteractive; \
+		{ $$install || { apt-get update -qq && $$install; }; } >.venv/apt.log 2>&1 || tail -n 3 .venv/apt.log >&2; \
+	fi
+endef
+
+.venv/.node: examples/etzel_worker/package-lock.json | .venv/bin/python
+	@missing="$$(command -v node >/dev/null || echo nodejs) $$(command -v npm >/dev/null || echo npm)"; \
+	[ "$$missing" = " " ] || { $(call from_debian,$$missing,the workers in JavaScript); }; \
+	if ! node --eval 'require("node:util").parseArgs || process.exit(1)' 2>/dev/null || ! command -v npm >/dev/null; then \
+		echo "Tests with JavaScript are skipped: they need node 18.3 or newer and npm." >&2; \
+		echo "On Debian or Ubuntu: sudo apt-get install nodejs npm" >&2; \
+	elif ! npm ci --prefix examples/etzel_worker --no-audit --no-fund --loglevel=error >.venv/npm.log 2>&1; then \
+		tail -n 5 .venv/npm.log >&2; \
+		echo "Tests with JavaScript are skipped. Once the reason is mended: make test" >&2; \
+	else \
+		touch $@; \
+	fi
+
+.venv/.browser: | .venv/bin/python
+	@command -v chromium >/dev/null || { $(call from_debian,chromium,the tests in a browser); }; \
+	if command -v chromium >/dev/null; then \
+		touch $@; \
+	else \
+		echo "Tests in a browser are skipped: they need chromium." >&2; \
+		echo "On Debian: sudo apt-get install chromium" >&2; \
+	fi
 
 # Debian ships python3 without venv; root gets it installed, everybody else is told how.
 .venv/bin/python:

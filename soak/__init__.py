@@ -11,6 +11,7 @@
     memory     whether the node's memory stays flat
     lives      one life of the node after the other: start, look, load, kill
     run        a whole run of lives, and what it has come to
+    etzel      redelivery of Etzel's messages by the clock on the wall, with and without a kill
 
 The crash tests (tests/crash) use the same parts.
 """

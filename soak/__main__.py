@@ -1,4 +1,7 @@
-"""`python -m soak [--seconds 60] [--seed N]`: load a node and kill it again and again; exit code 1 if it fails."""
+"""`python -m soak [--seconds 60] [--seed N]`: load a node and kill it again and again; exit code 1 if it fails.
+
+`python -m soak --etzel-minute` does another thing: it waits for redelivery by the clock on the wall, see `soak.etzel`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from soak.etzel import etzel_minute
 from soak.memory import shown
 from soak.run import Run, soak
 
@@ -87,12 +91,30 @@ def summary(run: Run) -> str:
     return "\n".join(lines)
 
 
+def wait_a_minute() -> int:
+    """See messages come back after a minute; the exit code."""
+    directory = Path(tempfile.mkdtemp(prefix="penstock-soak-"))
+    print(f"a minute of real time, files in {directory}")
+    violations = etzel_minute(directory, print)
+    if violations:
+        print("\n".join(["", f"VIOLATIONS ({len(violations)}):", *violations, f"the files stay in {directory}"]))
+        return 1
+    shutil.rmtree(directory)
+    print("what was not acknowledged came back at its time, once, with its uid; what was acknowledged did not")
+    return 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run with these arguments; the exit code."""
     parser = argparse.ArgumentParser(prog="soak", description="Load a node and kill it again and again.")
     parser.add_argument("--seconds", type=float, default=60, help="how long (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="what is done when; by default another one each time")
+    parser.add_argument(
+        "--etzel-minute", action="store_true", help="instead: see Etzel's redelivery happen after 60 s of real time"
+    )
     options = parser.parse_args(arguments)
+    if options.etzel_minute:
+        return wait_a_minute()
     if not 0 < options.seconds <= SECONDS_MAX:
         parser.error(f"--seconds must be above 0 and at most {SECONDS_MAX}")
     seed = options.seed if options.seed is not None else secrets.randbelow(2**32)

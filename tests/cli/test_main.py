@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock import __version__
-from penstock.cli import storage
+from penstock.cli import exchanging, storage
 from penstock.cli.lazy import Lazy, LazyGroup
 from penstock.cli.main import COMMANDS, Root, cli
 from tests.cli.support import Command, run
@@ -26,7 +26,9 @@ def modules_imported_by(*args: str) -> set[str]:
     return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
 
 
-@pytest.mark.parametrize("args", [["--help"], ["--version"], ["storage", "--help"], ["completion", "--help"]])
+@pytest.mark.parametrize(
+    "args", [["--help"], ["--version"], ["storage", "--help"], ["import", "--help"], ["completion", "--help"]]
+)
 def test_help_starts_quickly_because_it_imports_nothing_heavy(args: list[str]) -> None:
     imported = modules_imported_by(*args)
     assert "penstock.cli.main" in imported
@@ -38,13 +40,21 @@ def test_the_test_of_imports_bites() -> None:
     assert {"msgspec", "penstock.settings"} <= modules_imported_by("config", "check")
 
 
-@pytest.mark.parametrize("args", [["put", "--help"], ["take", "--help"], ["queue", "list", "--help"]])
+@pytest.mark.parametrize(
+    "args", [["put", "--help"], ["take", "--help"], ["queue", "list", "--help"], ["import", "etzel", "--help"]]
+)
 def test_the_help_of_a_client_command_does_not_load_the_client(args: list[str]) -> None:
     assert modules_imported_by(*args).isdisjoint(["asyncio", "rich", "penstock.client"])
 
 
 def all_commands() -> Iterator[tuple[LazyGroup, str, Lazy]]:
-    for group, sections in ((cli, COMMANDS), (storage.storage, storage.COMMANDS)):
+    groups = (
+        (cli, COMMANDS),
+        (storage.storage, storage.COMMANDS),
+        (exchanging.import_group, exchanging.IMPORTS),
+        (exchanging.export_group, exchanging.EXPORTS),
+    )
+    for group, sections in groups:
         assert isinstance(group, LazyGroup)
         for commands in sections.values():
             for name, command in commands.items():
@@ -65,8 +75,8 @@ def test_every_command_in_the_list_is_there_and_says_the_same_of_itself(
 
 def test_help_lists_every_command_with_its_line() -> None:
     text = Command()("--help").stdout
-    for _, name, command in all_commands():
-        if name in cli.list_commands(click.Context(cli)):
+    for group, name, command in all_commands():
+        if group is cli:
             assert f"  {name}" in text
             assert command.help in text
     assert "Exit codes" in text

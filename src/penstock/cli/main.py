@@ -46,6 +46,10 @@ COMMANDS: Final = {
         "redrive": Lazy("penstock.cli.jobs:redrive", "Move dead letters back to where they came from."),
         "jobs": Lazy("penstock.cli.jobs:jobs", "List redrives, or stop one."),
     },
+    "Other systems": {
+        "import": Lazy("penstock.cli.exchanging:import_group", "Bring messages of another system into a running node."),
+        "export": Lazy("penstock.cli.exchanging:export_group", "Write messages of a running node for another system."),
+    },
     "Topics and exactly-once writers": {
         "broadcast": Lazy("penstock.cli.topics:broadcast", "Send a topic message."),
         "bindings": Lazy("penstock.cli.topics:bindings", "List which topic messages go into which queues."),
