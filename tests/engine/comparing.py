@@ -375,7 +375,7 @@ class EngineMachine(RuleBasedStateMachine):
         args = {
             "bury": c.Bury(name, [(record_id, 0) for record_id in ids]),
             "delete": c.Delete(name, ids),
-            "done": c.Delete(name, ids, True),
+            "done": c.Delete(name, ids, True, 0 if now else 65536),
             "move": c.Move(name, ids, to),
         }
         self.ask(args[what], now)

@@ -132,7 +132,8 @@ class FullModel(Model):
         queue = self.queues.get(args.queue)
         if queue is None:
             return self.missing(args.queue)
-        lost = [n for n, i in enumerate(args.ids) if queue.records.pop(i, None) is None]
+        records = queue.records if args.uid in (0, queue.uid) else {}
+        lost = [n for n, i in enumerate(args.ids) if records.pop(i, None) is None]
         if args.done:
             queue.acked += len(args.ids) - len(lost)
         else:

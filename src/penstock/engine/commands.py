@@ -247,11 +247,15 @@ class Edit(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
 
 
 class Delete(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
-    """End records in any state, whoever holds them. ``done`` tells that their work is: they count as acknowledged."""
+    """End records in any state, whoever holds them. ``done`` tells that their work is: they count as acknowledged.
+
+    With ``uid`` only records of that very queue are meant, not those of a later one with its name.
+    """
 
     queue: Name
     ids: Ids
     done: bool = False
+    uid: Natural = 0
 
 
 class Move(Struct, array_like=True, gc=False, forbid_unknown_fields=True):

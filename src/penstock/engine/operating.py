@@ -116,9 +116,10 @@ def delete(st: State, args: Delete) -> Answer:
     if queue is None:
         return no_such_queue(args.queue)
     lost = []
+    is_meant = args.uid in (0, queue.uid)
     for position, record_id in enumerate(args.ids):
         record = queue.get(record_id)
-        if record is None:
+        if record is None or not is_meant:
             lost.append(position)
             continue
         if args.done:

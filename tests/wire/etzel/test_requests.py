@@ -147,6 +147,7 @@ def test_what_is_understood(frame: bytes | str, expected: Request) -> None:
         (b'{"cmd":"SUB","qname":"' + b"q" * 256 + b'"}', Nok.BAD_QNAME),
         (b'{"cmd":"ACK","qname":"q","uid":5}', Nok.BAD_REQUEST),
         (b'{"cmd":"ACK","qname":"q","uid":"\\ud800"}', Nok.BAD_REQUEST),
+        (b'{"cmd":"ACK","qname":"q","uid":"' + b"u" * 256 + b'"}', Nok.BAD_REQUEST),
         (b'{"cmd":"PUB","qname":"q"}', Nok.BAD_REQUEST),
         (publish(msg=65), Nok.BAD_MSG),
         (publish(msg="\ud800"), Nok.BAD_MSG),

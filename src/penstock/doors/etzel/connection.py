@@ -147,7 +147,7 @@ class EtzelConnection(WebSocketConnection):
             # There is nothing to end, and the client is told the same as if there had been.
             self._say(number, frames.acknowledged_frame(request.uid, request.qname))
             return
-        self._submit(number, request, c.DELETE, c.Delete(queue.name, [named[1]], True))
+        self._submit(number, request, c.DELETE, c.Delete(queue.name, [named[1]], True, queue.uid))
 
     def _on_subscribe(self, number: int, request: Sub) -> None:
         queue = queue_name(request.qname)
