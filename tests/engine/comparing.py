@@ -369,7 +369,12 @@ class EngineMachine(RuleBasedStateMachine):
         name, ids = self.some_ids(data)
         self.ask(c.Edit(name, ids[0] if ids else 1, key, delay_ms))
 
-    @rule(data=s.data(), what=s.sampled_from(("bury", "bury", "delete", "done", "move", "move")), to=any_names, now=at_once)
+    @rule(
+        data=s.data(),
+        what=s.sampled_from(("bury", "bury", "delete", "done", "move", "move")),
+        to=any_names,
+        now=at_once,
+    )
     def operate(self, data: s.DataObject, what: str, to: str, now: bool) -> None:
         name, ids = self.some_ids(data)
         args = {

@@ -14,7 +14,8 @@ from penstock.settings.errors import (
     MissingValueError,
     UnknownSettingError,
 )
-from penstock.settings.load import CONFIG_BYTES_MAX, LISTENERS_MAX
+from penstock.settings.files import CONFIG_BYTES_MAX
+from penstock.settings.load import LISTENERS_MAX
 
 
 @pytest.fixture(autouse=True)

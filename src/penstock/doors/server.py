@@ -11,6 +11,7 @@ from pathlib import Path
 from penstock.doors.door import Door
 from penstock.doors.etzel import EtzelDoor
 from penstock.doors.listening import Doorkeeper, Listener
+from penstock.doors.monique import MoniqueDoor
 from penstock.doors.taskflux import TaskFluxDoor
 from penstock.engine.journal import ROW_BYTES
 from penstock.engine.machine import Engine
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 _SPACE_CHECK_S = 2.0
 # By the name of its table in the settings. The first listener of the first door is what `penstock serve` shows first.
-_DOORS: dict[str, Callable[[Settings], Door]] = {"taskflux": TaskFluxDoor, "etzel": EtzelDoor}
+_DOORS: dict[str, Callable[[Settings], Door]] = {"taskflux": TaskFluxDoor, "etzel": EtzelDoor, "monique": MoniqueDoor}
 
 
 class Server:

@@ -1,5 +1,7 @@
 """Putting the settings together: TOML file, then `PENSTOCK_*` variables, then flags; the later one wins.
 
+A config.json of MoniQue's own, where `monique.config` names one, fills what none of these has set.
+
 All sources are checked to the end before anything is refused, so that a user sees every mistake at once.
 """
 
@@ -33,6 +35,8 @@ from penstock.settings.fields import (
     listener_fields,
     tables,
 )
+from penstock.settings.files import read_config_file
+from penstock.settings.monique_config import read_monique_config
 from penstock.settings.schema import (
     EtzelSettings,
     LimitsSettings,
@@ -46,7 +50,6 @@ from penstock.settings.source import Source
 from penstock.settings.values import Value, allowed, parse, parse_text
 
 DEFAULT_CONFIG_PATH: Final = "penstock.toml"
-CONFIG_BYTES_MAX: Final = 1024 * 1024
 LISTENERS_MAX: Final = 64
 CLIENT_VARIABLE: Final = "PENSTOCK_URL"
 """Tells clients where the node is. Whoever has it in the environment may start a node there all the same."""
@@ -63,8 +66,9 @@ def load(config_path: str | Path | None, env: Mapping[str, str], flags: Mapping[
     """The settings of a node from all sources.
 
     `config_path` names the TOML file; without it `PENSTOCK_CONFIG` in `env` does, else ./penstock.toml is read if there
-    is one. `flags` maps dotted keys to what the command line gave, text or typed; None means not given. Nothing but the
-    one file is read. Raises a SettingsError: the one mistake, or a SettingsErrorGroup of all of them.
+    is one. `flags` maps dotted keys to what the command line gave, text or typed; None means not given. Nothing else is
+    read but a config.json of MoniQue that one of these may name. Raises a SettingsError: the one mistake, or a
+    SettingsErrorGroup of all of them.
     """
     merge = _Merge()
     path = _config_path(config_path, env)
@@ -72,8 +76,10 @@ def load(config_path: str | Path | None, env: Mapping[str, str], flags: Mapping[
         merge.file(str(path), _read_toml(path))
     merge.variables(env)
     merge.flags(flags)
+    merge.monique_config()
     merge.raise_errors()
     settings = merge.settings()
+    _check_connections(settings)
     _check_conflicts(settings)
     return settings
 
@@ -127,6 +133,22 @@ class _Merge:
                 continue
             name = field.flag_off if value is False and field.flag_off else field.flag
             self._put(key, value, Source.flag(name))
+
+    def monique_config(self) -> None:
+        """Take over from MoniQue's own file what nobody has set."""
+        path = self.values.get("monique.config")
+        if not path:
+            return
+        try:
+            found = read_monique_config(str(path)).values
+        except ConfigFileError as error:
+            self.errors.append(error)
+            return
+        for key, (value, file_key) in found.items():
+            # Who says on which address all of it listens need not name its parts one by one.
+            overruled = key.endswith("_host") and "monique.host" in self.values
+            if key not in self.values and not overruled:
+                self._put(key, value, Source.file(str(path), file_key), text_allowed=False)
 
     def raise_errors(self) -> None:
         """Refuse the whole if any part was wrong."""
@@ -236,16 +258,19 @@ def _config_path(config_path: str | Path | None, env: Mapping[str, str]) -> Path
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            data = file.read(CONFIG_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigFileError(str(path), f"cannot be read: {error.strerror or error}") from error
-    if len(data) > CONFIG_BYTES_MAX:
-        raise ConfigFileError(str(path), f"is longer than {CONFIG_BYTES_MAX} bytes")
-    try:
-        return tomllib.loads(data.decode())
+        return tomllib.loads(read_config_file(path).decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigFileError(str(path), f"is not TOML: {error}") from error
+
+
+def _check_connections(settings: Settings) -> None:
+    monique = settings.monique
+    try:
+        monique.open_connections()
+    except ValueError as error:
+        source = settings.source_of("monique.connections")
+        allowed_text = "specs with their ports: spec=port,spec=port"
+        raise InvalidValueError("monique.connections", monique.connections, source, allowed_text) from error
 
 
 def _check_conflicts(settings: Settings) -> None:

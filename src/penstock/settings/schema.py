@@ -156,23 +156,106 @@ class MoniqueSettings(Struct, frozen=True, kw_only=True):
     enabled: Annotated[bool, Meta(description="The MoniQue door is open")] = True
     config: Annotated[
         str,
-        Meta(max_length=4096, description="A config.json of MoniQue's own; what is set besides it takes precedence"),
+        Meta(
+            max_length=4096, description="A config.json of MoniQue's own; what is set here besides it takes precedence"
+        ),
     ] = ""
     host: Annotated[
         str, Meta(description="Address to listen on; other than loopback needs --insecure", extra={"kind": "host"})
     ] = "127.0.0.1"
+    gateway_host: Annotated[
+        str, Meta(description="Address of the gateway; empty: monique.host", extra={"kind": "host"})
+    ] = ""
     gateway_port: Annotated[int, Meta(ge=0, le=65_535, description="Port of the WebSocket gateway; 0: any")] = 9160
+    in_host: Annotated[
+        str, Meta(description="Address where components push; empty: monique.host", extra={"kind": "host"})
+    ] = ""
     com_in_port: Annotated[int, Meta(ge=0, le=65_535, description="Where components push messages; 0: any")] = 9000
-    com_out_port: Annotated[int, Meta(ge=0, le=65_535, description="Where components subscribe; 0: any")] = 9001
     tech_in_port: Annotated[int, Meta(ge=0, le=65_535, description="The same as com_in, technical; 0: any")] = 9024
+    out_host: Annotated[
+        str, Meta(description="Address where components subscribe; empty: monique.host", extra={"kind": "host"})
+    ] = ""
+    com_out_port: Annotated[int, Meta(ge=0, le=65_535, description="Where components subscribe; 0: any")] = 9001
     tech_out_port: Annotated[int, Meta(ge=0, le=65_535, description="The same as com_out, technical; 0: any")] = 9025
+    inner: Annotated[
+        bool,
+        Meta(description="Leave the rules between in and out to scheduler-logic programs on the inner ports"),
+    ] = False
+    inner_com_in_port: Annotated[
+        int, Meta(ge=0, le=65_535, description="Where scheduler-logic pulls what came in; 0: any")
+    ] = 9010
+    inner_tech_in_port: Annotated[
+        int, Meta(ge=0, le=65_535, description="The same as inner_com_in, technical; 0: any")
+    ] = 9034
+    inner_com_out_port: Annotated[
+        int, Meta(ge=0, le=65_535, description="Where scheduler-logic pushes what goes out; 0: any")
+    ] = 9011
+    inner_tech_out_port: Annotated[
+        int, Meta(ge=0, le=65_535, description="The same as inner_com_out, technical; 0: any")
+    ] = 9035
+    controller_host: Annotated[
+        str, Meta(description="Address of the controller's ports; empty: monique.host", extra={"kind": "host"})
+    ] = ""
+    connections: Annotated[
+        str,
+        Meta(max_length=64 * KIB, description="The controller's ports, where workers pull tasks: spec=port,spec=port"),
+    ] = ""
+    task_timeout_ms: Annotated[
+        int,
+        Meta(ge=1, le=365 * _DAY_MS, description="How long a worker may be silent on a task before another gets it"),
+    ] = 3_600_000
+    worker_tasks: Annotated[
+        int, Meta(ge=1, le=1000, description="Tasks of the controller that one worker has at a time")
+    ] = 1
+    allow_messages: Annotated[
+        str, Meta(max_length=64 * KIB, description="Specs that may be published on com, with commas; empty: all")
+    ] = ""
+    dialect: Annotated[
+        MoniqueDialect, Meta(description="In which form tags go out; auto: to each client in its own, as they came in")
+    ] = "auto"
+    strict_cookie: Annotated[bool, Meta(description="The gateway refuses clients that send no cookie named id")] = False
+    gateway_unsent_bytes: Annotated[
+        int,
+        Meta(ge=4 * KIB, le=TIB, description="Bytes that may wait for a gateway subscriber before it is disconnected"),
+    ] = 32 * MIB
+    zeromq_unsent: Annotated[
+        int, Meta(ge=1, le=2**31 - 1, description="Messages that may wait for a ZeroMQ subscriber; more are lost to it")
+    ] = 10_000
 
     def places(self) -> list[Place]:
         """Where it listens; nowhere if it is off."""
         if not self.enabled:
             return []
-        ports = ("gateway_port", "com_in_port", "com_out_port", "tech_in_port", "tech_out_port")
-        return [Place("monique", "monique.host", self.host, f"monique.{name}", getattr(self, name)) for name in ports]
+        ports = [("gateway_host", "gateway_port"), ("in_host", "com_in_port"), ("out_host", "com_out_port")]
+        ports += [("in_host", "tech_in_port"), ("out_host", "tech_out_port")]
+        if self.inner:
+            ports += [("in_host", "inner_com_in_port"), ("out_host", "inner_com_out_port")]
+            ports += [("in_host", "inner_tech_in_port"), ("out_host", "inner_tech_out_port")]
+        found = [self._place(host_name, f"monique.{name}", getattr(self, name)) for host_name, name in ports]
+        return found + [self.controller_place(spec, port) for spec, port in self.open_connections().items()]
+
+    def controller_place(self, spec: str, port: int) -> Place:
+        """Where the workers of a spec connect."""
+        return self._place("controller_host", f"monique.connections[{spec}]", port)
+
+    def _place(self, host_name: str, port_key: str, port: int) -> Place:
+        own = getattr(self, host_name)
+        host_key = f"monique.{host_name if own else 'host'}"
+        return Place("monique", host_key, own or self.host, port_key, port)
+
+    def open_connections(self) -> dict[str, int]:
+        """The controller's port for each spec. Raises ValueError with what is wrong in the text."""
+        found: dict[str, int] = {}
+        for part in filter(None, map(str.strip, self.connections.split(","))):
+            spec, equals, port = part.rpartition("=")
+            if not equals or not spec or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+                raise ValueError(f"{part!r} is not spec=port")
+            found[spec] = int(port)
+        return found
+
+    def allowed_specs(self) -> frozenset[str]:
+        """The specs that may be published on com; none means all."""
+        return frozenset(filter(None, map(str.strip, self.allow_messages.split(","))))
 
 
 class Settings(Struct, frozen=True, kw_only=True):

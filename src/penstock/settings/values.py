@@ -7,7 +7,7 @@
     milliseconds  60000 or "60s"                60000, 500ms, 60s, 5m, 2h, 1d
     hours         168 or "7d"                   168, 36h, 7d
     choice        one of the named strings      the same
-    host          an IP address or a host name, without a port
+    host          an IP address or a host name, without a port; or nothing where that is the default
     address       host:port, [IPv6]:port, or nothing
 
 A quantity must come out whole in the setting's own unit: "90m" is refused where hours are counted.
@@ -82,7 +82,8 @@ def allowed(field: Field) -> str:
         case "hours":
             return f'a duration {bounds} h: a whole number of hours, or a text such as "7d"'
         case "host":
-            return "an IP address or a host name, without a port"
+            or_nothing = "" if field.default else ", or nothing"
+            return f"an IP address or a host name, without a port{or_nothing}"
         case "address":
             return "host:port with a port from 1 to 65535, or nothing"
         case "text":
@@ -129,7 +130,7 @@ def _typed(field: Field, value: object) -> Value | None:
         case "hours":
             return _quantity(value, _DURATIONS_MS, _HOUR_MS)
         case "host":
-            return value if _is_host(value) else None
+            return value if _is_host(value) or value == field.default else None
         case "address":
             return value if not value or _is_address(value) else None
         case "choice" | "text":

@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.monique import bodies
-from penstock.wire.monique.bodies import Body, Failure, Kill, Monitoring, decode_body, decode_data, encode_body
+from penstock.wire.monique.bodies import (
+    Body,
+    Failure,
+    Kill,
+    Monitoring,
+    decode_body,
+    decode_data,
+    encode_body,
+    peek_expires_at_ms,
+)
 from penstock.wire.monique.errors import BodyError, BodyMalformed, DataMalformed
 from penstock.wire.monique.tags import Dialect
 from tests.wire.monique.support import bodies as any_body
@@ -165,3 +174,23 @@ def test_data_that_are_not_what_they_should_be(kind: Any, data: bytes) -> None:
     with pytest.raises(DataMalformed) as raised:
         decode_data(kind, data)
     assert isinstance(raised.value, BodyError)
+
+
+@given(any_body, st.binary(max_size=20))
+def test_the_expiry_can_be_read_alone(body: Body, rest: bytes) -> None:
+    assert peek_expires_at_ms(encode_body(body) + rest) == body.expires_at_ms
+
+
+@given(st.binary(max_size=100))
+def test_an_opaque_body_never_expires(data: bytes) -> None:
+    assert peek_expires_at_ms(b"\xc1" + data) == 0
+
+
+@pytest.mark.parametrize("value", [None, "5", 5.0, b"5", [5]])
+def test_an_expiry_that_is_no_number_is_none(value: object) -> None:
+    assert peek_expires_at_ms(pack({**FIELDS, "expires_at": value})) == 0
+
+
+def test_a_body_without_an_expiry_never_expires() -> None:
+    assert peek_expires_at_ms(pack({"id": "1"})) == 0
+    assert peek_expires_at_ms(pack({**FIELDS, "expires_at": 2**64 - 1})) == -1

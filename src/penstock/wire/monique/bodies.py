@@ -77,7 +77,14 @@ class _Read(Struct):
     type: str
 
 
+class _Expiring(Struct):
+    """The one key that whoever passes a message on must look at."""
+
+    expires_at: int = 0
+
+
 _decoder: Final = msgspec.msgpack.Decoder(_Read)
+_expiring_decoder: Final = msgspec.msgpack.Decoder(_Expiring)
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -100,6 +107,14 @@ def decode_body(data: bytes) -> Body:
         )
     except (ValueError, RecursionError) as error:
         raise BodyMalformed(str(error)) from None
+
+
+def peek_expires_at_ms(data: bytes) -> int:
+    """When a message expires, as far as its body can be read; zero or less, and zero for an opaque one, means never."""
+    try:
+        return _as_int64(unpack_first(_expiring_decoder, data).expires_at)
+    except (ValueError, RecursionError):
+        return 0
 
 
 def encode_body(body: Body) -> bytes:
