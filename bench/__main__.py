@@ -18,6 +18,7 @@ from bench.run import HOME, data_folder, rounds_of, run_row
 from bench.servers import Workshop
 
 _FULL_RECORDS = 5_000_000
+_FULL_BURST_MESSAGES = 1_000_000
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -32,7 +33,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=1.0, metavar="S", help="length of a load (default 1.0)")
     parser.add_argument("--only", nargs="+", choices=names, metavar="ROW", help="only these rows")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to a file too")
-    parser.add_argument("--full", action="store_true", help=f"with a backlog of {_FULL_RECORDS:,} records too")
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help=f"with a backlog of {_FULL_RECORDS:,} records and a burst of {_FULL_BURST_MESSAGES:,} messages too",
+    )
     parser.add_argument("--penstock", metavar="COMMAND", help="the command to measure (default: penstock of this venv)")
     parsed = parser.parse_args(arguments)
     if parsed.rounds < 1 or parsed.seconds <= 0:
@@ -84,6 +89,7 @@ def main() -> int:
         rounds=arguments.rounds,
         seconds=arguments.seconds,
         full_records=_FULL_RECORDS if arguments.full else 0,
+        full_burst_messages=_FULL_BURST_MESSAGES if arguments.full else 0,
     )
     try:
         return run(arguments, plan)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 _PROC = Path("/proc")
+_PEAK = re.compile(r"^VmHWM:\s*(\d+) kB$", re.MULTILINE)
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -51,6 +53,19 @@ def memory_bytes(pids: Iterable[int]) -> int:
         except (OSError, IndexError):
             continue
         total += resident_pages * os.sysconf("SC_PAGE_SIZE")
+    return total
+
+
+def peak_memory_bytes(pids: Iterable[int]) -> int:
+    """The most resident memory that processes ever had, each by itself, added up."""
+    total = 0
+    for pid in pids:
+        try:
+            text = (_PROC / str(pid) / "status").read_text()
+        except OSError:
+            continue
+        found = _PEAK.search(text)
+        total += int(found[1]) * 1024 if found is not None else 0
     return total
 
 

@@ -68,9 +68,20 @@ class Paced(Dialogue):
 Channel = tuple[socket.socket, Dialogue]
 
 
-def connect(port: int) -> socket.socket:
-    """A connection to a server on this machine. It blocks, and gives up after `ANSWER_WAIT_S`."""
-    connection = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_WAIT_S)
+def connect(port: int, receive_buffer_bytes: int | None = None) -> socket.socket:
+    """A connection to a server on this machine. It blocks, and gives up after `ANSWER_WAIT_S`.
+
+    The receive buffer is the system's, which grows, unless a size is given.
+    """
+    connection = socket.socket()
+    if receive_buffer_bytes is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+    connection.settimeout(ANSWER_WAIT_S)
+    try:
+        connection.connect(("127.0.0.1", port))
+    except OSError:
+        connection.close()
+        raise
     # Python's own time limits would cost a further system call for each receive; the kernel's cost nothing.
     connection.settimeout(None)
     limit = struct.pack("ll", ANSWER_WAIT_S, 0)

@@ -32,6 +32,7 @@ FIGURES: dict[str, Figure] = {
     "max_ms": Figure("max ms", " ms", 1),
     "start_s": Figure("start s", " s", 2),
     "memory_mb": Figure("memory MB", " MB"),
+    "growth_mb": Figure("growth MB", " MB", 1),
     "bytes_per_record": Figure("B/record", " B"),
     "snapshots": Figure("snapshots", ""),
     "server_cores": Figure("server cores", " cores", 2),
@@ -52,6 +53,12 @@ class Plan:
     """Records of the largest backlog; 0 leaves it out."""
     fill_records_max: int = 100_000
     """What is put at most before a take is measured; repeated until the time is up."""
+    sleepers: int = 1_000
+    """Workers that sleep at the same time."""
+    burst_messages: int = 200_000
+    """Messages published without a look at the answers."""
+    full_burst_messages: int = 0
+    """The same for the largest burst; 0 leaves it out."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,7 @@ class Row:
     """Where one round tells as much as three."""
     known: str = ""
     """Figures read elsewhere, for orientation."""
+    known_where: str = "on a quiet machine of 2 cores"
 
 
 @dataclass

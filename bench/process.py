@@ -37,7 +37,7 @@ class ServerProcess(ABC):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @abstractmethod
@@ -86,7 +86,7 @@ class ServerProcess(ABC):
                 env=self.environment(),
                 start_new_session=True,
             )
-        self._wait_until_open()
+        self.wait_until_open(self.port)
         self.prepare()
 
     def stop(self) -> None:
@@ -144,18 +144,19 @@ class ServerProcess(ABC):
             process.kill()
             process.wait()
 
-    def _wait_until_open(self) -> None:
+    def wait_until_open(self, port: int) -> None:
+        """Wait until it accepts connections on a port."""
         limit = time.monotonic() + START_LIMIT_S
         while time.monotonic() < limit:
             if self._ended_by_itself():
                 break
             try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
             except OSError:
                 time.sleep(_POLL_S)
             else:
                 return
-        raise ServerFailed(self.name, f"it does not listen on port {self.port}; {self._last_words()}")
+        raise ServerFailed(self.name, f"it does not listen on port {port}; {self._last_words()}")
 
     def _ended_by_itself(self, wait_s: float = 0.0) -> bool:
         """Whether the process has gone; connections may end a moment before it does."""
@@ -189,8 +190,16 @@ def _kill(handle: int) -> None:
     poller.poll(STOP_LIMIT_S * 1000)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    (port,) = free_ports(1)
+    return port
+
+
+def free_ports(count: int) -> list[int]:
+    """So many ports that nobody listens on now, no two alike."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]

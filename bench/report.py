@@ -104,7 +104,7 @@ def print_row(console: Console, outcome: Outcome) -> None:
     for verdict in judge(outcome):
         console.print(_verdict_line(verdict))
     if row.known:
-        console.print(f"  elsewhere, on a quiet machine of 2 cores: {row.known}", style="dim")
+        console.print(f"  elsewhere, {row.known_where}: {row.known}", style="dim")
 
 
 def _references(goals: tuple[Goal, ...]) -> list[tuple[str, str]]:

@@ -7,16 +7,17 @@ import shlex
 import socket
 import sys
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from bench.dialogues import beanstalkd, floor, native, redis, taskflux
+from bench.dialogues import beanstalkd, etzel, floor, monique, native, redis, taskflux, zeromq
 from bench.dialogues.shapes import KEYS, OneAtATime, Pings, Pipelined, Requests, StampedPuts, Taking
 from bench.errors import UnexpectedAnswer
 from bench.floor_server import preallocate
 from bench.load import Dialogue, connect, receive_some
-from bench.process import ServerProcess
+from bench.process import ServerProcess, free_port, free_ports
 from bench.programs import Program, Programs
 from penstock.wire.native.messages import NodeStatus
 
@@ -214,15 +215,12 @@ class Penstock(Broker):
 
     def command(self) -> list[str]:
         """Part of ServerProcess."""
-        places = [
-            "--data-dir",
-            str(self.folder / "data"),
-            "--taskflux-port",
-            str(self.port),
-            "--no-etzel",
-            "--no-monique",
-        ]
-        return [*self._command, "serve", *places, *self.flags]
+        places = ["--data-dir", str(self.folder / "data"), "--taskflux-port", str(self.port)]
+        return [*self._command, "serve", *places, *self.door_flags(), *self.flags]
+
+    def door_flags(self) -> list[str]:
+        """Which other doors are open, and where: none."""
+        return ["--no-etzel", "--no-monique"]
 
     def environment(self) -> dict[str, str]:
         """Part of ServerProcess. Nobody's private settings may change the figures."""
@@ -234,13 +232,7 @@ class Penstock(Broker):
 
     def connect_taskflux(self) -> socket.socket:
         """A connection that speaks TaskFlux."""
-        connection = connect(self.port)
-        try:
-            taskflux.greet(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        return _greeted(connect(self.port), taskflux.greet)
 
     def status(self) -> NodeStatus:
         """The node's own figures."""
@@ -298,3 +290,63 @@ class Penstock(Broker):
     def snapshot_watch(self, interval_s: float) -> native.SnapshotWatch:
         """A load that counts the snapshots made meanwhile."""
         return native.SnapshotWatch(interval_s)
+
+
+class EtzelPenstock(Penstock):
+    """Penstock with its Etzel door open."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        super().__init__(workshop)
+        self.etzel_port = free_port()
+
+    def door_flags(self) -> list[str]:
+        """Part of Penstock."""
+        return ["--etzel", "--etzel-port", str(self.etzel_port), "--no-monique"]
+
+    def prepare(self) -> None:
+        """Part of ServerProcess."""
+        self.wait_until_open(self.etzel_port)
+
+    def connect_etzel(self, receive_buffer_bytes: int | None = None) -> socket.socket:
+        """A connection that speaks Etzel."""
+        return _greeted(connect(self.etzel_port, receive_buffer_bytes), etzel.greet)
+
+
+class MoniquePenstock(Penstock):
+    """Penstock with its MoniQue door open: gateway and scheduler."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        super().__init__(workshop)
+        names = ("gateway", "com-in", "com-out", "tech-in", "tech-out")
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+
+    def door_flags(self) -> list[str]:
+        """Part of Penstock."""
+        ports = [text for name, port in self.ports.items() for text in (f"--monique-{name}-port", str(port))]
+        return ["--no-etzel", "--monique", *ports]
+
+    def prepare(self) -> None:
+        """Part of ServerProcess."""
+        for port in self.ports.values():
+            self.wait_until_open(port)
+
+    def connect_component(self) -> socket.socket:
+        """A connection on which messages are pushed to the scheduler."""
+        return _greeted(connect(self.ports["com-in"]), lambda connection: zeromq.greet(connection, b"PUSH"))
+
+    def connect_zeromq_subscriber(self) -> socket.socket:
+        """A connection that receives what is published, from the scheduler."""
+        return _greeted(connect(self.ports["com-out"]), monique.subscribe_by_zeromq)
+
+    def connect_websocket_subscriber(self) -> socket.socket:
+        """A connection that receives what is published, from the gateway."""
+        return _greeted(connect(self.ports["gateway"]), monique.subscribe_by_websocket)
+
+
+def _greeted(connection: socket.socket, greet: Callable[[socket.socket], None]) -> socket.socket:
+    try:
+        greet(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bench.model import Plan, Row
-from bench.rows import backlog, latency, put, take, taskflux
+from bench.rows import backlog, etzel, latency, monique, put, take, taskflux
 
 
 def all_rows(plan: Plan) -> list[Row]:
     """The rows in the order in which they are measured."""
-    return [*put.ROWS, *take.ROWS, *latency.ROWS, *taskflux.ROWS, *backlog.rows(plan)]
+    doors = [*taskflux.ROWS, *etzel.rows(plan), *monique.ROWS]
+    return [*put.ROWS, *take.ROWS, *latency.ROWS, *doors, *backlog.rows(plan)]

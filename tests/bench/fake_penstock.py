@@ -160,6 +160,8 @@ def main() -> None:
     parser.add_argument("serve")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--taskflux-port", type=int)
+    parser.add_argument("--no-etzel", action="store_true")
+    parser.add_argument("--no-monique", action="store_true")
     parser.add_argument("--storage-snapshot-bytes", type=int, default=0)
     asyncio.run(serve(parser.parse_args()))
 

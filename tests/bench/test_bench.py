@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from bench import __main__ as command
-from bench.cpu import cpu_seconds, memory_bytes, process_tree
+from bench.cpu import cpu_seconds, memory_bytes, peak_memory_bytes, process_tree
 from bench.errors import BenchError, ServerFailed, ServerMissing
 from bench.judge import judge, medians
 from bench.load import drive, receive_exactly
@@ -25,10 +26,19 @@ from bench.quantiles import quantile
 from bench.report import print_row, print_summary, write_json
 from bench.rows import all_rows
 from bench.run import run_row
-from bench.servers import Floor, InlineFloor, Penstock, Workshop
+from bench.servers import EtzelPenstock, Floor, InlineFloor, Penstock, Workshop
 
 FAKE = Path(__file__).with_name("fake_penstock.py")
-TINY = Plan(rounds=1, seconds=0.1, backlog_records=2_000, full_records=3_000, fill_records_max=500)
+TINY = Plan(
+    rounds=1,
+    seconds=0.1,
+    backlog_records=2_000,
+    full_records=3_000,
+    fill_records_max=500,
+    sleepers=20,
+    burst_messages=2_000,
+    full_burst_messages=3_000,
+)
 
 
 class NoPrograms(Programs):
@@ -61,6 +71,7 @@ def test_a_process_tree_holds_grandchildren_and_their_memory() -> None:
             tree = process_tree(os.getpid())
             assert {parent.pid, grandchild} <= set(tree)
             assert memory_bytes([parent.pid, grandchild]) > memory_bytes([grandchild]) > 0
+            assert peak_memory_bytes([parent.pid, grandchild]) > peak_memory_bytes([parent.pid]) > 0
             assert cpu_seconds(parent.pid) > 0
         finally:
             os.kill(grandchild, 9)
@@ -71,7 +82,7 @@ def test_what_is_gone_uses_nothing() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
     assert cpu_seconds(process.pid) == 0
-    assert memory_bytes([process.pid]) == 0
+    assert memory_bytes([process.pid]) == peak_memory_bytes([process.pid]) == 0
 
 
 class Script(ServerProcess):
@@ -180,7 +191,32 @@ def test_the_floor_keeps_what_it_answers(bench: Bench) -> None:
         assert written.startswith(b"\0\0\0\3abc")
 
 
-ROW_NAMES = [row.name for row in all_rows(TINY)]
+DOOR_ROWS = ["etzel", "etzel-sleepers", "etzel-burst", "monique"]
+ROW_NAMES = [row.name for row in all_rows(TINY) if row.name not in DOOR_ROWS]
+
+
+@pytest.mark.parametrize("name", DOOR_ROWS)
+def test_every_row_of_a_door_yields_the_figures_that_its_goals_ask_for(bench: Bench, name: str) -> None:
+    """Against the node itself: a stand-in for two more protocols would be half a node."""
+    (row,) = [row for row in all_rows(TINY) if row.name == name]
+    outcome = run_row(row, Bench(TINY, Workshop(bench.workshop.folder, bench.workshop.programs)), lambda text: None)
+    assert outcome.failures == outcome.skipped == {}
+    for entry in row.entries:
+        (sample,) = outcome.samples[entry.label]
+        assert {goal.figure for goal in row.goals if goal.entry == entry.label} <= set(sample)
+        assert all(value >= 0 for value in sample.values())
+        assert sample.get("rate_per_s", 1) > 0
+
+
+def test_messages_that_a_burst_has_lost_are_noticed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forget(server: EtzelPenstock) -> None:
+        ServerProcess.kill(server)
+        shutil.rmtree(server.folder / "data", ignore_errors=True)
+
+    monkeypatch.setattr(EtzelPenstock, "kill", forget)
+    (row,) = [row for row in all_rows(TINY) if row.name == "etzel-burst"]
+    outcome = run_row(row, Bench(TINY, Workshop(bench.workshop.folder, bench.workshop.programs)), lambda text: None)
+    assert "2000 messages were published, 0 came back" in outcome.failures["penstock, burst"]
 
 
 @pytest.mark.parametrize("name", ROW_NAMES)
