@@ -263,6 +263,9 @@ class FullModel(Model):
             if staged is None:
                 return Refusal(e.BATCH_NOT_STAGED, "", (partition, attempt))
             puts += [put for _, part in sorted(staged.parts.items()) for put in part]
+        count = sum(len(items) for _, items in puts)
+        if args.records and args.records != count:
+            return Refusal(e.BATCH_INCOMPLETE, "", (count, args.records))
         self.published[args.query] = args.batch
         self.staged = {k: v for k, v in self.staged.items() if k[0] != args.query or k[1] > args.batch}
         for name, items in puts:
@@ -270,7 +273,7 @@ class FullModel(Model):
                 # The room was promised when the batch was staged; only what came twice is left out.
                 if name in self.queues and self.judge(self.queues[name], item)[0] != 0:
                     self.place(self.queues[name], item)
-        return a.Published(sum(len(items) for _, items in puts), True)
+        return a.Published(count, True)
 
     def on_Abort(self, args: c.Abort) -> Any:
         gone = [name for name in self.staged if name[:2] == (args.query, args.batch)]

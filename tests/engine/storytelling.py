@@ -246,7 +246,7 @@ class Teller:
 
     def do_publish(self, line: Line) -> Any:
         attempts = [tuple(map(int, word.split("."))) for word in line.words[1:]]
-        return c.Publish(line.words[0], line.number("batch"), attempts)  # type: ignore[arg-type]
+        return c.Publish(line.words[0], line.number("batch"), attempts, line.number("records"))  # type: ignore[arg-type]
 
     def do_abort(self, line: Line) -> Any:
         return c.Abort(line.words[0], line.number("batch"))

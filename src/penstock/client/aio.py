@@ -166,9 +166,14 @@ class Client:
         request = c.Stage(query, batch, partition, attempt, part, command_puts(puts))
         return (await self._link.call(request, Done)).count
 
-    async def publish(self, query: str, batch: int, attempts: Iterable[tuple[int, int]]) -> Published:
-        """Make the named (partition, attempt) pairs of a batch visible: once, however often it is asked."""
-        return await self._link.call(c.Publish(query, batch, list(attempts)), Published)
+    async def publish(
+        self, query: str, batch: int, attempts: Iterable[tuple[int, int]], *, records: int = 0
+    ) -> Published:
+        """Make the named (partition, attempt) pairs of a batch visible: once, however often it is asked.
+
+        With ``records`` there must be exactly so many, or nothing is published (``BatchIncomplete``).
+        """
+        return await self._link.call(c.Publish(query, batch, list(attempts), records), Published)
 
     async def abort(self, query: str, batch: int) -> None:
         """Drop what is staged for a batch."""

@@ -6,7 +6,7 @@
      │   │                 DeadLetterCycle, TooManyQueues
      │   ├─ the record:    KeyOutOfRange (minimum, maximum), NoSuchRecord, LeaseLost, WrongState
      │   ├─ Limited        a limit is reached (limit): QueueFull, PayloadTooLarge, DedupFull, TooManyLeases
-     │   ├─ the rest:      BadCommand, NoSuchJob, NoSuchBinding, BatchNotStaged, StageFull
+     │   ├─ the rest:      BadCommand, NoSuchJob, NoSuchBinding, BatchNotStaged, StageFull, BatchIncomplete
      │   └─ the node:      MemoryFull, DiskFull, NotLeader (leader), Stopping, BadRequest, TooManyInFlight
      ├─ OutcomeUnknown          the command may or may not have been done (operation, request)
      ├─ ConnectionLost          no node could be reached, and the request was not done (endpoints)
@@ -196,6 +196,12 @@ class BatchNotStaged(Refused):
     """A batch was published of which not every part is staged."""
 
     code = codes.BATCH_NOT_STAGED
+
+
+class BatchIncomplete(Refused):
+    """Something of a batch is missing: not as many records are staged as were announced (figures: both)."""
+
+    code = codes.BATCH_INCOMPLETE
 
 
 class StageFull(Refused):

@@ -446,9 +446,12 @@ class Client:
         """Leave messages of one attempt at one partition of a batch; nobody sees them before ``publish``."""
         return self._portal.call(self._inner.stage(query, batch, puts, partition=partition, attempt=attempt, part=part))
 
-    def publish(self, query: str, batch: int, attempts: Iterable[tuple[int, int]]) -> Published:
-        """Make the named (partition, attempt) pairs of a batch visible: once, however often it is asked."""
-        return self._portal.call(self._inner.publish(query, batch, attempts))
+    def publish(self, query: str, batch: int, attempts: Iterable[tuple[int, int]], *, records: int = 0) -> Published:
+        """Make the named (partition, attempt) pairs of a batch visible: once, however often it is asked.
+
+        With ``records`` there must be exactly so many, or nothing is published (``BatchIncomplete``).
+        """
+        return self._portal.call(self._inner.publish(query, batch, attempts, records=records))
 
     def abort(self, query: str, batch: int) -> None:
         """Drop what is staged for a batch."""

@@ -318,6 +318,8 @@ class Publish(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     batch: Natural
     attempts: Annotated[list[tuple[Natural, Natural]], Meta(max_length=RECORDS_PER_COMMAND_MAX)]
     """(partition, attempt) pairs."""
+    records: Natural = 0
+    """How many records they must have; 0 if the writer does not say."""
 
 
 class Abort(Struct, array_like=True, gc=False, forbid_unknown_fields=True):

@@ -118,7 +118,6 @@ def publish(st: State, args: Publish) -> Answer:
             text = f"nothing is staged for batch {args.batch}, partition {partition}, attempt {attempt}"
             return Refusal(e.BATCH_NOT_STAGED, text, (partition, attempt))
         chosen.append(staged)
-    st.published[args.query] = args.batch
     slices: list[Slice] = [
         Slice(name, part.index, items, locations)
         for staged in chosen
@@ -126,6 +125,11 @@ def publish(st: State, args: Publish) -> Answer:
         for (name, items), locations in zip(part.puts, part.locations, strict=True)
     ]
     count = sum(len(piece.items) for piece in slices)
+    if args.records not in (0, count):
+        # An attempt may have been dropped half-way, and begun anew by its later parts.
+        text = f"{count} records are staged for batch {args.batch}, there should be {args.records}"
+        return Refusal(e.BATCH_INCOMPLETE, text, (count, args.records))
+    st.published[args.query] = args.batch
     for staged in list(st.staged.values()):
         if staged.query == args.query and staged.batch <= args.batch:
             forget_staged(st, staged)
