@@ -28,11 +28,12 @@ _START_TIMEOUT_S = 30.0
 
 
 class TestServer:
-    """A node in memory, on a free port of the loopback address."""
+    """A node on a free port of the loopback address: in memory, unless it is to use its data directory."""
 
     __test__ = False  # its name begins as pytest's classes do
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, *, in_memory: bool = True) -> None:
+        self._in_memory = in_memory
         self._settings = settings or Settings(taskflux=TaskfluxSettings(port=0), **OTHER_DOORS_CLOSED)
         self._thread = threading.Thread(target=self._run, name="penstock-test-server", daemon=True)
         self._started = threading.Event()
@@ -41,6 +42,8 @@ class TestServer:
         self._problem: BaseException | None = None
         self.host = "127.0.0.1"
         self.port = 0
+        self.server: Server
+        """What runs, in its own thread."""
 
     @property
     def url(self) -> str:
@@ -65,7 +68,7 @@ class TestServer:
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        server = Server(self._settings, in_memory=True)
+        self.server = server = Server(self._settings, in_memory=self._in_memory)
         try:
             await server.start()
             self.port = server.listeners[0].port

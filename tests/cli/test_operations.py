@@ -78,6 +78,10 @@ def test_every_operation_can_be_reached(
         (m.BROWSE, ["browse", queue], None),
         (m.GET, ["get", f"{queue}-2", "1"], None),
         (m.HISTORY, ["history", queue, "1"], None),
+        (m.LATEST, ["events"], None),
+        (m.READ_JOURNAL, ["events", "--queue", queue], None),
+        (m.QUEUE_NAMES, ["events"], None),
+        (m.FIND_TIME, ["events", "--since", "2020-01-01T00:00Z"], None),
         (m.STATUS, ["status"], None),
         (m.PING, ["ping"], None),
         (m.SUBSCRIBE, ["take", queue, "--follow", "--ack", "--count", "1"], None),
@@ -85,11 +89,16 @@ def test_every_operation_can_be_reached(
     ]
     for operation, args, text in commands:
         assert operation in recorder.of(penstock, *args, input=text), args
+    penstock("staging", "stage", f"{queue}-writer", "1", f"{queue}-2", input="x\n")
+    penstock("staging", "publish", f"{queue}-writer", "1", "0:0")
+    staged_id = max(record.id for record in client.queue(f"{queue}-2").browse())
     job = client.queue(queue).redrive(f"{queue}-2", rate_per_s=1)
     assert {c.CANCEL_JOB} == recorder.of(penstock, "jobs", "cancel", str(job))
     assert {m.LIST_JOBS} == recorder.of(penstock, "jobs")
     assert c.REDRIVE in recorder.of(penstock, "redrive", queue, "--to", f"{queue}-2")
-    tried = {operation for operation, _, _ in commands} | {c.CANCEL_JOB, m.LIST_JOBS, c.REDRIVE}
+    published = client.queue(f"{queue}-2").history(staged_id)[0]  # its payload lies in the entry that staged it
+    assert m.READ_ENTRIES in recorder.of(penstock, "events", "--json", "--from", str(published.index))
+    tried = {operation for operation, _, _ in commands} | {c.CANCEL_JOB, m.LIST_JOBS, c.REDRIVE, m.READ_ENTRIES}
     assert tried == EXPECTED
 
 

@@ -214,6 +214,11 @@ ELSEWHERE = {
     m.HELLO: "test_link.py: said by connect() on every connection",
     m.SUBSCRIBE: "test_subscription.py: queue.subscribe()",
     m.UNSUBSCRIBE: "test_subscription.py: subscription.close()",
+    m.LATEST: "tests/doors/native/test_history.py: HistoryReader.reach()",
+    m.READ_JOURNAL: "the same: HistoryReader.pieces()",
+    m.READ_ENTRIES: "the same: HistoryReader.entries()",
+    m.QUEUE_NAMES: "the same: HistoryReader.queue_names()",
+    m.FIND_TIME: "the same: HistoryReader.find_time()",
 }
 
 

@@ -37,6 +37,7 @@ COMMANDS: Final = {
         "peek": Lazy("penstock.cli.looking:peek", "Show the messages that would be taken next."),
         "browse": Lazy("penstock.cli.looking:browse", "List the messages of a queue in any state."),
         "get": Lazy("penstock.cli.looking:get", "Show one message with all that is known of it."),
+        "events": Lazy("penstock.cli.events:events", "Tell everything that happened, in order."),
         "history": Lazy("penstock.cli.looking:history", "Tell the life of one message."),
         "edit": Lazy("penstock.cli.changing:edit", "Change the key or the delay of a waiting message."),
         "delete": Lazy("penstock.cli.changing:delete", "Delete messages in any state."),

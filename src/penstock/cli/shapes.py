@@ -120,6 +120,8 @@ def event_shape(event: EventView, queues: dict[int, str]) -> Shape:
         "key": event.key,
         "deliveries": event.deliveries,
         "value": event.value,
+        "queue": queues.get(event.queue_uid),
+        "id": event.id or None,
         "other_queue": queues.get(event.other_queue_uid) if event.other_id else None,
         "other_id": event.other_id or None,
         "index": event.index,

@@ -7,7 +7,8 @@
      │   ├─ the record:    KeyOutOfRange (minimum, maximum), NoSuchRecord, LeaseLost, WrongState
      │   ├─ Limited        a limit is reached (limit): QueueFull, PayloadTooLarge, DedupFull, TooManyLeases
      │   ├─ the rest:      BadCommand, NoSuchJob, NoSuchBinding, BatchNotStaged, StageFull, BatchIncomplete
-     │   └─ the node:      MemoryFull, DiskFull, NotLeader (leader), Stopping, BadRequest, TooManyInFlight
+     │   └─ the node:      MemoryFull, DiskFull, NotLeader (leader), Stopping, BadRequest, TooManyInFlight,
+     │                   HistoryGone (first_index)
      ├─ OutcomeUnknown          the command may or may not have been done (operation, request)
      ├─ ConnectionLost          no node could be reached, and the request was not done (endpoints)
      ├─ HandshakeRefused        the peer does not speak our protocol, or not our version (endpoint, reason)
@@ -249,6 +250,17 @@ class TooManyInFlight(Refused):
     """The connection has more requests open than the node allows."""
 
     code = codes.TOO_MANY_IN_FLIGHT
+
+
+class HistoryGone(Refused):
+    """The history begins later: what was asked for has been let go (first_index)."""
+
+    code = codes.HISTORY_GONE
+
+    @property
+    def first_index(self) -> int | None:
+        """The oldest entry that is kept."""
+        return self._figure(0)
 
 
 class OutcomeUnknown(PenstockError):

@@ -95,7 +95,12 @@ class Doorkeeper:
         self._open.discard(connection)
         self._node.connections_open = len(self._open)
 
+    @property
+    def connections(self) -> list[Connection]:
+        """Those that are open now."""
+        return list(self._open)
+
     def close_all(self, reason: str) -> None:
         """End all connections."""
-        for connection in list(self._open):
+        for connection in self.connections:
             connection.close(reason)

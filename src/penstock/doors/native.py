@@ -7,7 +7,8 @@ submitted before them has been applied.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -50,6 +51,9 @@ class NativeConnection(Connection):
         self._background: set[asyncio.Task[None]] = set()
         self._frames: Iterator[Frame] | None = None
         self._unread: list[bytes] = []
+        self._long_answers = asyncio.Lock()
+        self._writable = asyncio.Event()
+        self._writable.set()
 
     def data_received(self, data: bytes) -> None:
         """Take requests; while the connection is busy they are set aside, not carried out."""
@@ -108,7 +112,8 @@ class NativeConnection(Connection):
 
     def send(self, request: int, answer: Any) -> None:
         """Write any answer to a request that is no command."""
-        self.reply(request, None, answer)  # type: ignore[arg-type]
+        if not self.closed:
+            self.reply(request, None, answer)  # type: ignore[arg-type]
 
     def refuse(self, request: int, refusal: Refusal) -> None:
         """Write a refusal."""
@@ -152,20 +157,66 @@ class NativeConnection(Connection):
     def _read(self, code: int, request: int, args: Any) -> None:
         if self.closed:
             return
+        feeding = self.node.feeding
         if code == m.HISTORY:
-            task = self._loop.create_task(self._history(request, args))
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
+            self._later(request, history(self.node, args.queue, args.id))
+        elif code == m.READ_JOURNAL:
+            self._later(request, self._when_writable(request, lambda: feeding.piece(args)))
+        elif code == m.READ_ENTRIES:
+            self._later(request, self._when_writable(request, lambda: feeding.entries(args)))
+        elif code == m.FIND_TIME:
+            self._later(request, feeding.find_time(args))
+        elif code == m.LATEST:
+            self._later(request, feeding.latest(args))
+        elif code == m.QUEUE_NAMES:
+            self.send(request, feeding.queue_names())
         elif code == m.STATUS:
             self.send(request, self._status())
         else:
             self.send(request, _READS[code](self.node.engine.state, args))
 
-    async def _history(self, request: int, args: m.History) -> None:
+    def _later(self, request: int, work: Coroutine[Any, Any, Any]) -> None:
+        """Answer when something that takes its time is done."""
+        self.in_flight += 1
+        task = self._loop.create_task(self._answer_with(request, work))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _answer_with(self, request: int, work: Coroutine[Any, Any, Any]) -> None:
         try:
-            self.send(request, await history(self.node, args.queue, args.id))
+            answer = await work
+            if answer is not None:
+                self.send(request, answer)
         except (StorageError, OSError) as problem:
-            self.refuse(request, Refusal(e.BAD_REQUEST, f"the journal cannot be read: {problem}"))
+            self.refuse(request, Refusal(e.BAD_REQUEST, f"the history cannot be read: {problem}"))
+        finally:
+            self.in_flight -= 1
+            if self.closed and not self.in_flight:
+                self.node.forget(self, self.owner)
+
+    async def _when_writable(self, request: int, read: Callable[[], Coroutine[Any, Any, bytes | Refusal]]) -> Any:
+        """Send an answer that is long: one at a time, and only when the client has read what was sent before."""
+        async with self._long_answers:
+            await self._writable.wait()
+            answer = await read()
+            if isinstance(answer, Refusal) or self.closed:
+                return answer
+            began_s = perf_counter()
+            self.write(_pack_header(_HEADER_REST + len(answer), m.ANSWER, request))
+            self.write(answer)
+            self.flush()
+            self.node.feeding.sent(began_s)
+        return None
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers."""
+        self._writable.clear()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._writable.set()
+        super().resume_writing()
 
     def _welcome(self) -> m.Welcome:
         node = self.node

@@ -13,7 +13,7 @@ these stable codes, the text for people, and the figures that a door needs to sa
      ├─ the rest:     BAD_COMMAND, NO_SUCH_JOB, NO_SUCH_BINDING, BATCH_NOT_STAGED, STAGE_FULL,
      │                BATCH_INCOMPLETE (staged, announced)
      └─ the node:     MEMORY_FULL, DISK_FULL, NOT_LEADER (leader id), OUTCOME_UNKNOWN, STOPPING, BAD_REQUEST,
-                      TOO_MANY_IN_FLIGHT
+                      TOO_MANY_IN_FLIGHT, HISTORY_GONE (first index)
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ OUTCOME_UNKNOWN: Final = 103
 STOPPING: Final = 104
 BAD_REQUEST: Final = 105
 TOO_MANY_IN_FLIGHT: Final = 106
+HISTORY_GONE: Final = 107
 
 NAMES: Final[dict[int, str]] = {
     value: name for name, value in list(globals().items()) if name.isupper() and isinstance(value, int)

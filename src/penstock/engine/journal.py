@@ -55,7 +55,7 @@ UNREADABLE: Final = 50
 KINDS: Final[dict[int, tuple[str, str]]] = {
     QUEUE_CREATED: ("queue created", "payload: the name"),
     QUEUE_CHANGED: ("queue changed", ""),
-    QUEUE_DELETED: ("queue deleted", "value: the last record id; ends every record up to it"),
+    QUEUE_DELETED: ("queue deleted", "payload: the name; value: the last record id, ends every record up to it"),
     QUEUE_PURGED: ("queue purged", "value: the last place; ends every ready and delayed record up to it"),
     QUEUE_PAUSED: ("queue paused", ""),
     QUEUE_RESUMED: ("queue resumed", ""),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -92,6 +92,9 @@ def _dead_letter_cycle(st: State, name: str, target: str | None) -> Refusal | No
     return None
 
 
+FORMER_NAMES_MAX: Final = 10_000
+
+
 def change_queue(st: State, args: ChangeQueue) -> Answer:
     """Change those settings of a queue that may change."""
     queue = st.by_name.get(args.name)
@@ -129,7 +132,10 @@ def delete_queue(st: State, args: DeleteQueue) -> Answer:
             owner.leases -= group.left
             if not owner.groups:
                 del st.owners[group.owner]
-    st.row(j.QUEUE_DELETED, queue.uid, value=queue.next_id - 1)
+    st.former_names[queue.uid] = queue.name
+    if len(st.former_names) > FORMER_NAMES_MAX:
+        del st.former_names[next(iter(st.former_names))]
+    st.row(j.QUEUE_DELETED, queue.uid, value=queue.next_id - 1, payload=st.locate(queue.name.encode()))
     st.woken.add(queue.name)  # who waits for its records must be told
     for layer in (queue.table.chunks, *queue.purged):
         st.trash.append(_sweeper(st, queue, layer, keep=False))

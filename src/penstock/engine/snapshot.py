@@ -46,6 +46,7 @@ PUBLISHED: Final = 6
 BINDING: Final = 7
 JOB: Final = 8
 PIECE: Final = 9
+FORMER_NAMES: Final = 10
 
 BLOCK_BYTES_MAX: Final = 8 * 1024 * 1024
 """A block of records holds no more payload than this, but at least one record."""
@@ -83,6 +84,7 @@ def begin(engine: Engine) -> Iterator[bytes]:
     for _, staged in sorted(st.staged.items()):
         name = (staged.serial, staged.query, staged.batch, staged.partition, staged.attempt, staged.ends_us)
         blocks += [_later((STAGED, name, part)) for _, part in sorted(staged.parts.items())]
+    blocks.append(_ready(encode((FORMER_NAMES, list(st.former_names.items())))))
     blocks.append(_ready(encode((PUBLISHED, sorted(st.published.items())))))
     blocks += [_ready(encode((BINDING, st.bindings[name]))) for name in sorted(st.bindings)]
     for _, job in sorted(st.jobs.items()):
@@ -140,6 +142,7 @@ _DECODERS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
     BINDING: msgspec.msgpack.Decoder(tuple[int, BindingView]),
     JOB: msgspec.msgpack.Decoder(tuple[int, Job]),
     PIECE: msgspec.msgpack.Decoder(tuple[int, int, Slice]),
+    FORMER_NAMES: msgspec.msgpack.Decoder(tuple[int, list[tuple[int, str]]]),
 }
 
 
@@ -198,6 +201,8 @@ class _Loader:
             st.timers.add(staged.ends_us, (STAGE_END, staged.serial))
         elif kind == PUBLISHED:
             st.published = dict(values[1])
+        elif kind == FORMER_NAMES:
+            st.former_names = dict(values[1])
         elif kind == BINDING:
             st.bindings[values[1].name] = values[1]
         elif kind == PIECE:

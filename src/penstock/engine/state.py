@@ -50,6 +50,8 @@ class State:
         self.stamp_us = 0
         self.by_name: dict[str, Queue] = {}
         self.by_uid: dict[int, Queue] = {}
+        self.former_names: dict[int, str] = {}
+        """Names of deleted queues, the last ones: whoever reads old events wants to know whose they were."""
         self.timers = Timers()
         self.owners: dict[int, Owner] = {}
         self.producers = Producers()

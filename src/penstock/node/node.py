@@ -29,6 +29,7 @@ from penstock.engine.managing import no_such_queue
 from penstock.engine.records import READY
 from penstock.node.clock import LogClock
 from penstock.node.errors import NodeFailed
+from penstock.node.feeding import Feeding
 from penstock.node.limits import Limits
 from penstock.node.requests import NOBODY, Request, Sink
 from penstock.node.snapshots import Snapshots
@@ -90,6 +91,8 @@ class Node:
         """Called with each topic message when its entry is applied live."""
         self.on_woken: list[Callable[[set[str]], None]] = []
         """Called with the names of queues in which records have become available, once they are there."""
+        self.on_applied: list[Callable[[], None]] = []
+        """Called when entries have been applied and answered, and their events are in the journal."""
         self.failed: asyncio.Future[NodeFailed] = asyncio.get_running_loop().create_future()
         """Done when the node had to stop."""
         self._loop = asyncio.get_running_loop()
@@ -107,6 +110,8 @@ class Node:
         self._timer_due_us = 0
         self._mark_timer: asyncio.TimerHandle | None = None
         self._connections = 0
+        self.feeding = Feeding(self)
+        """The whole history, for readers."""
         self._started_s = self._loop.time()
         self._idle: asyncio.Future[None] | None = None
         self._sweeping = False
@@ -119,6 +124,11 @@ class Node:
         self.consensus.campaign()
         self.clock.restart(self.engine.state.stamp_us)
         self._propose_own(c.NewTerm(self.node_id, self.limits.payload_bytes_max, self.limits.queues_max))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether commands are under way."""
+        return bool(self._pending or self._in_flight)
 
     def uptime_ms(self) -> int:
         """How long this node has been running."""
@@ -321,6 +331,8 @@ class Node:
             self.store.journal_append(index, rows)
         for look in looks:
             look()
+        for told in self.on_applied:
+            told()
         self._keep_house()
 
     def _keep_house(self) -> None:

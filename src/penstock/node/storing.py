@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
+from penstock.storage.feed import Piece
+
 
 class SnapshotSink(Protocol):
     """Where the blocks of a snapshot go; used from a writer thread."""
@@ -58,6 +60,16 @@ class LogStore(Protocol):
 
     def journal_rows(self, first_index: int, last_index: int) -> Iterator[bytes]:
         """Rows of a range of entries, in blocks of whole rows. May be consumed in a thread."""
+
+    @property
+    def first_index(self) -> int:
+        """The oldest entry that can still be read."""
+
+    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> Callable[[], Piece]:
+        """Work for a thread: to read the raw history from an entry on that is applied and here."""
+
+    def entries(self) -> Callable[[int], bytes | None]:
+        """A function for a thread: the bytes of single entries that are here now."""
 
     def begin_snapshot(self, index: int, term: int) -> SnapshotSink:
         """Begin to write a snapshot."""

@@ -126,6 +126,7 @@ class Archive:
                 break
             # The journal first: a segment is known by its log, so what a crash leaves is retired again.
             self._disk.unlink(self._layout.sealed_events(first), "retention.unlink")
+            self._disk.unlink(self._layout.sealed_offsets(first), "retention.unlink")
             self._disk.unlink(self._layout.sealed_log(first), "retention.unlink")
             # One after the other: what is left has no hole, whatever the system had written down when it stopped.
             self._disk.fsync_directory(self._layout.archive, "retention.sync_directory")

@@ -26,6 +26,7 @@ SITES: Final = frozenset(
         "lock": "open",
         "log": "allocate create open publish seal sync sync_directory truncate unlink unseal write",
         "metadata": "create rename sync sync_directory write",
+        "offsets": "create write",
         "replace": "create rename sync sync_directory unlink write",
         "reserve": "allocate create unlink",
         "retention": "sync_directory unlink",

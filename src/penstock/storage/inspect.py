@@ -16,10 +16,11 @@ from penstock.storage import journalfile, snapshot
 from penstock.storage.errors import Damaged, UnreadableData, WrongMarker
 from penstock.storage.layout import FILE_HEADER, FILE_HEADER_BYTES, MARKER, check_version
 from penstock.storage.metadata import METADATA_BYTES, decode_metadata
+from penstock.storage.offsets import read_offsets
 from penstock.storage.reading import FileSource, Source, WindowSource
 from penstock.storage.records import ENVELOPE_BYTES, LENGTH_MAX, MAGIC, RECORD, RECORD_HEADER_BYTES
 
-FileKind = Literal["log", "metadata", "snapshot", "events", "tail"]
+FileKind = Literal["log", "metadata", "snapshot", "events", "tail", "offsets"]
 Value = int | str | bytes | None
 Explain = Callable[[bytes], str]
 
@@ -61,7 +62,10 @@ def kind_of(path: Path) -> FileKind:
         return "events"
     if name == "tail":
         return "tail"
-    raise WrongMarker(path, "is none of raft.log, raft.metadata, raft.snapshot, *.log, *.events, tail, by its name")
+    if name.endswith(".offsets"):
+        return "offsets"
+    names = "raft.log, raft.metadata, raft.snapshot, *.log, *.events, *.offsets, tail"
+    raise WrongMarker(path, f"is none of {names}, by its name")
 
 
 def version_of(source: Source, file: Path, kind: FileKind) -> int:
@@ -171,6 +175,18 @@ def _describe_tail(source: Source, path: Path, explainers: Explainers) -> Iterat
     yield Line(0, "header", fields)
 
 
+def _describe_offsets(source: Source, path: Path, _explainers: Explainers) -> Iterator[Line]:
+    first_index, log_bytes, offsets = read_offsets(source.read(0, source.size_bytes), path)
+    fields: dict[str, Value] = {
+        "file": "offsets",
+        "version": 2,
+        "first_index": first_index,
+        "log_bytes": log_bytes,
+        "entries": len(offsets),
+    }
+    yield Line(0, "header", fields)
+
+
 def _describe_rows(rows: bytes, row_bytes: int, offset: int, explainers: Explainers) -> Iterator[Line]:
     for start in range(0, len(rows), row_bytes):
         row = rows[start : start + row_bytes]
@@ -187,6 +203,7 @@ _DESCRIBERS: Final[dict[FileKind, Callable[[Source, Path, Explainers], Iterator[
     "snapshot": _describe_snapshot,
     "events": _describe_events,
     "tail": _describe_tail,
+    "offsets": _describe_offsets,
 }
 
 

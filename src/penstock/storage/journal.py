@@ -13,10 +13,11 @@ closed blocks are synced, and the rows that are still in memory go into the side
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import FileIO
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,7 @@ BLOCK_ROWS: Final = 512
 SYNC_AHEAD_BYTES: Final = 2 * 1024 * 1024
 
 _NEVER: Final = 1 << 63
+_last_index_of: Final = attrgetter("last_index")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,19 @@ class Journal:
                         yield rows
         if open_rows:
             yield open_rows
+
+    def blocks_between(self, first_index: int, last_index: int) -> tuple[list[Block], tuple[Block, bytes] | None]:
+        """The closed blocks of the live file that hold events of these entries, and the open one, encoded, if it does.
+
+        The open one ends with the last entry that was applied, and lies nowhere: its offset is negative.
+        """
+        start = bisect_left(self._blocks, first_index, key=_last_index_of)
+        blocks = [block for block in self._blocks[start:] if block.first_index <= last_index]
+        if self._rows_first > min(last_index, self.last_index):
+            return blocks, None
+        data = encode_block(self._rows_first, self.last_index, bytes(self._rows), self._row_bytes)
+        count = len(self._rows) // self._row_bytes
+        return blocks, (Block(-len(data), self._rows_first, self.last_index, count, 0), data)
 
     def tail(self, last_index: int) -> Tail:
         """The rows in memory up to this entry."""

@@ -6,6 +6,7 @@
       raft.snapshot       the state at one index                            snapshot
       archive/<first>.log     sealed segments, named by their first index   archive
       archive/<first>.events  the journal of each                           journal
+      archive/<first>.offsets where the entries of each lie                 offsets
       events/live.events  the journal of the segment that is being applied  journal
       events/tail         the journal's rows that were in memory when the snapshot was made
       temp/               files that are being written; emptied at start
@@ -66,6 +67,10 @@ class Layout:
     def sealed_events(self, first_index: int) -> Path:
         """The journal of the archived segment that begins at this index."""
         return self.archive / f"{first_index:020d}.events"
+
+    def sealed_offsets(self, first_index: int) -> Path:
+        """Where the entries of the archived segment that begins at this index lie."""
+        return self.archive / f"{first_index:020d}.offsets"
 
     def sealed_first_indexes(self) -> list[int]:
         """The first indexes of the archived segments, ascending."""

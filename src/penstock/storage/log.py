@@ -24,6 +24,7 @@ from penstock.storage.archive import Archive
 from penstock.storage.disk import Disk
 from penstock.storage.errors import StorageFailed
 from penstock.storage.layout import Layout
+from penstock.storage.offsets import save_offsets
 from penstock.storage.reading import DescriptorSource
 from penstock.storage.records import (
     ENTRY_BYTES_MAX,
@@ -91,6 +92,16 @@ class Log:
     def segments(self) -> list[int]:
         """The first index of each segment, the live one last."""
         return [*self.archive.first_indexes, self.first_index]
+
+    @property
+    def offsets(self) -> array[int]:
+        """Where each entry's record begins in the live segment; grows with it."""
+        return self._offsets
+
+    @property
+    def end(self) -> int:
+        """Where the live segment's next record goes."""
+        return self._end
 
     def segment_after(self, first_index: int) -> int | None:
         """The first index of the segment after this one, or None if it is the live one."""
@@ -292,6 +303,7 @@ class Log:
             disk.fsync_directory(layout.archive, "log.sync_directory")
             disk.fsync_directory(layout.consensus, "log.sync_directory")
             self.archive.add(self.first_index)
+            save_offsets(disk, layout, self.first_index, self._end, self._offsets)
         publish_segment(disk, layout)
         os.close(self._descriptor)
         self._adopt(descriptor, scan)
@@ -355,6 +367,7 @@ def publish_segment(disk: Disk, layout: Layout) -> None:
 def unseal(disk: Disk, layout: Layout, archive: Archive) -> int:
     """Give the last sealed segment the name raft.log; returns its first index."""
     first_index = archive.take_back()
+    disk.unlink(layout.sealed_offsets(first_index), "log.unlink")
     disk.rename(layout.sealed_log(first_index), layout.log, "log.unseal")
     disk.fsync_directory(layout.consensus, "log.sync_directory")
     disk.fsync_directory(layout.archive, "log.sync_directory")

@@ -1,8 +1,15 @@
-"""A store that keeps nothing but the journal, in memory: for tests of programs that use Penstock."""
+"""A store that keeps log and journal in memory: for tests of programs that use Penstock."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+
+from penstock.engine.journal import ROW_BYTES
+from penstock.storage.feed import Piece
+from penstock.storage.journalfile import encode_block
+from penstock.storage.records import Entry, encode_record
 
 CLUSTER_ID_BYTES = 16
 
@@ -25,14 +32,17 @@ class MemoryStore:
 
     cluster_id = bytes(CLUSTER_ID_BYTES)
     snapshot_index = -1
+    first_index = 0
     disk_full = False
 
     def __init__(self) -> None:
         self.log_bytes = 0
         self._journal: list[tuple[int, bytes]] = []
+        self._entries: list[Entry] = []
 
-    def append(self, entries: Sequence[tuple[int, int, bytes]]) -> None:
-        """Count the bytes."""
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Keep the entries, so that histories can be read."""
+        self._entries += entries
         self.log_bytes += sum(len(data) for _, _, data in entries)
 
     def sync(self) -> None:
@@ -55,6 +65,20 @@ class MemoryStore:
     def journal_rows(self, first_index: int, last_index: int) -> Iterator[bytes]:
         """The rows of a range of entries."""
         return iter([rows for index, rows in self._journal if first_index <= index <= last_index])
+
+    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> Callable[[], Piece]:
+        """The rows of a range of entries as one block, and their records if they are asked for."""
+        rows = b"".join(self.journal_rows(first_index, last_index))
+        block = encode_block(first_index, last_index, rows, ROW_BYTES)
+        if not with_log:
+            return lambda: Piece(first_index, last_index, block, b"", b"")
+        records = [encode_record(*entry, -1) for entry in self._entries[first_index : last_index + 1]]
+        offsets = array("q", accumulate((len(record) for record in records), initial=0))
+        return lambda: Piece(first_index, last_index, block, offsets.tobytes(), b"".join(records))
+
+    def entries(self) -> Callable[[int], bytes | None]:
+        """Single entries."""
+        return lambda index: self._entries[index][2] if 0 <= index < len(self._entries) else None
 
     def begin_snapshot(self, index: int, term: int) -> _Nowhere:
         """Nothing to keep."""

@@ -165,9 +165,9 @@ def recover_journal(
 
 
 def _drop_orphans(disk: Disk, layout: Layout, segments: list[int]) -> None:
-    """A journal whose log is gone is the rest of a segment that was being retired."""
-    known = {layout.sealed_events(first) for first in segments}
-    for path in sorted(layout.archive.glob("*.events")):
+    """What belongs to a log that is gone is the rest of a segment that was being retired."""
+    known = {path for first in segments for path in (layout.sealed_events(first), layout.sealed_offsets(first))}
+    for path in sorted([*layout.archive.glob("*.events"), *layout.archive.glob("*.offsets")]):
         if path not in known:
             disk.unlink(path, "retention.unlink")
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from penstock.storage.disk import Disk
 from penstock.storage.errors import Damaged, NotADataDirectory, StorageFailed, WrongNode
+from penstock.storage.feed import Feed, Piece
 from penstock.storage.journal import Journal, JournalGap
 from penstock.storage.journalfile import ROW_BYTES_MAX, ROW_BYTES_MIN
 from penstock.storage.layout import Layout
@@ -102,6 +103,7 @@ class Store:
         self._log = log
         self._journal = journal
         self._snapshot_writer: SnapshotWriter | None = None
+        self._feed = Feed(layout, log, journal)
 
     @property
     def cluster_id(self) -> bytes:
@@ -224,6 +226,14 @@ class Store:
     def journal_rows(self, first_index: int, last_index: int) -> Iterator[bytes]:
         """The rows of these entries in order, whole rows, many in each piece; also those still in memory."""
         return self._journal.rows(first_index, last_index)
+
+    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> Callable[[], Piece]:
+        """Work for a thread: to read the raw history from an entry on that is applied and not yet retired."""
+        return self._feed.piece(first_index, last_index, bytes_max, with_log)
+
+    def entries(self) -> Callable[[int], bytes | None]:
+        """A function for a thread: the bytes of single entries as far as they are here now."""
+        return self._feed.entries()
 
     # Snapshots
 

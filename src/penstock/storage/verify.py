@@ -17,6 +17,7 @@ from penstock.storage.errors import Damaged, NotADataDirectory, StorageError
 from penstock.storage.inspect import FileKind, describe, kind_of, version_of
 from penstock.storage.layout import Layout
 from penstock.storage.metadata import load_metadata
+from penstock.storage.offsets import load_offsets
 from penstock.storage.reading import FileSource
 from penstock.storage.scan import LogScan, scan_live, scan_sealed
 from penstock.storage.snapshot import SnapshotReader
@@ -117,6 +118,7 @@ class _Verifier:
                 scan = scan_sealed(source, path, first, term)
                 expected, term = scan.last_index + 1, scan.last_term
                 report.entries += len(scan.offsets)
+                self._offsets(first, scan)
         last_index = -1
         with self._file(layout.log), FileSource(layout.log) as source:
             scan = scan_live(source, layout.log, None, snapshot_index + 1, term)
@@ -124,6 +126,14 @@ class _Verifier:
             self._follows(layout.log, expected, scan.first_index, snapshot_index)
             _note_scan(report, layout.log, scan)
         return last_index
+
+    def _offsets(self, first: int, scan: LogScan) -> None:
+        path = self._layout.sealed_offsets(first)
+        if path.exists():
+            with self._file(path):
+                if load_offsets(self._layout, first) != scan.offsets:
+                    reason = "does not fit its log, which is walked instead"
+                    self._report.problems.append(Problem(path, None, reason, "torn"))
 
     def _follows(self, path: Path, expected: int | None, first: int, snapshot_index: int) -> None:
         if expected is None or expected == first:
@@ -225,6 +235,7 @@ _CHECKS: dict[FileKind, Callable[[Report, Path], None]] = {
     "snapshot": _check_described,
     "events": _check_events,
     "tail": _check_described,
+    "offsets": _check_described,
 }
 
 

@@ -34,11 +34,20 @@ HISTORY: Final = 69
 LIST_JOBS: Final = 70
 LIST_BINDINGS: Final = 71
 STATUS: Final = 72
+LATEST: Final = 73
+READ_JOURNAL: Final = 74
+READ_ENTRIES: Final = 75
+QUEUE_NAMES: Final = 76
+FIND_TIME: Final = 77
 
 HELLO: Final = 96
 SUBSCRIBE: Final = 97
 UNSUBSCRIBE: Final = 98
 PING: Final = 99
+
+
+PIECE_BYTES_MAX: Final = 16 * 1024 * 1024
+ENTRIES_PER_READ_MAX: Final = 1_000
 
 
 class ListQueues(Struct, array_like=True, gc=False):
@@ -92,6 +101,42 @@ class ListBindings(Struct, array_like=True, gc=False):
 
 class Status(Struct, array_like=True, gc=False):
     """The node's own figures."""
+
+
+class Latest(Struct, array_like=True, gc=False):
+    """How far the history reaches. Waits up to ``wait_ms`` for an entry after ``after`` to be applied."""
+
+    after: int = -1
+    wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 0
+
+
+class ReadJournal(Struct, array_like=True, gc=False):
+    """A piece of the history from an entry on, raw: events, and the log that they refer to.
+
+    It ends at ``last_index`` or earlier: with its segment, or where it would grow beyond ``bytes_max``; at least one
+    block is given.
+    """
+
+    first_index: Natural
+    last_index: Natural
+    bytes_max: Annotated[int, Meta(ge=1, le=PIECE_BYTES_MAX)] = PIECE_BYTES_MAX
+    with_log: bool = True
+
+
+class ReadEntries(Struct, array_like=True, gc=False):
+    """Single entries of the log, for events that refer to older ones."""
+
+    indexes: Annotated[list[Natural], Meta(max_length=ENTRIES_PER_READ_MAX)]
+
+
+class QueueNames(Struct, array_like=True, gc=False):
+    """The names of all queues by their uids, also of those that were deleted lately."""
+
+
+class FindTime(Struct, array_like=True, gc=False):
+    """The first entry that was stamped at a time or later."""
+
+    time_us: Natural
 
 
 class Hello(Struct, array_like=True, gc=False):
@@ -152,6 +197,46 @@ class NodeStatus(Struct, array_like=True, gc=False):
     uptime_ms: int
 
 
+class Reach(Struct, array_like=True, gc=False):
+    """How far the history reaches."""
+
+    cluster: str
+    first_index: int
+    """The oldest entry whose events and bytes are kept."""
+    applied_index: int
+    """The last entry that was applied; -1 if there is none."""
+    log_time_us: int
+
+
+class JournalPiece(Struct, array_like=True, gc=False):
+    """Some entries' events and bytes, as they lie in the files of journal and log (docs/protocols/native.md)."""
+
+    first_index: int
+    last_index: int
+    blocks: bytes
+    offsets: bytes
+    log: bytes
+
+
+class NamedQueue(Struct, array_like=True, gc=False):
+    """A queue's number in the history, and its name."""
+
+    uid: int
+    name: str
+
+
+class EntriesRead(Struct, array_like=True, gc=False):
+    """Bytes of entries in the order asked for, null for one that is gone; fewer where they would be too many bytes."""
+
+    entries: list[bytes | None]
+
+
+class IndexFound(Struct, array_like=True, gc=False):
+    """An entry, one behind the last if there is none."""
+
+    index: int
+
+
 REQUESTS: Final[dict[int, type[Any]]] = {
     LIST_QUEUES: ListQueues,
     SHOW_QUEUE: ShowQueue,
@@ -162,6 +247,11 @@ REQUESTS: Final[dict[int, type[Any]]] = {
     LIST_JOBS: ListJobs,
     LIST_BINDINGS: ListBindings,
     STATUS: Status,
+    LATEST: Latest,
+    READ_JOURNAL: ReadJournal,
+    READ_ENTRIES: ReadEntries,
+    QUEUE_NAMES: QueueNames,
+    FIND_TIME: FindTime,
     HELLO: Hello,
     SUBSCRIBE: Subscribe,
     UNSUBSCRIBE: Unsubscribe,
@@ -187,6 +277,11 @@ ANSWERS: Final[dict[int, Any]] = {
     LIST_JOBS: list[JobView],
     LIST_BINDINGS: list[BindingView],
     STATUS: NodeStatus,
+    LATEST: Reach,
+    READ_JOURNAL: JournalPiece,
+    READ_ENTRIES: EntriesRead,
+    QUEUE_NAMES: list[NamedQueue],
+    FIND_TIME: IndexFound,
     HELLO: Welcome,
     SUBSCRIBE: answers.Done,
     UNSUBSCRIBE: answers.Done,
