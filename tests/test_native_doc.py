@@ -22,6 +22,7 @@ from penstock.doors import native as native_door
 from penstock.engine import answers, commands, jobs, journal, producers, reading, state, views
 from penstock.engine import errors as engine_errors
 from penstock.engine.errors import NAMES, Refusal
+from penstock.node import states
 from penstock.settings import LimitsSettings
 from penstock.testing import TestServer
 from penstock.wire.native import frames
@@ -206,6 +207,9 @@ def test_states_are_documented() -> None:
         ("Producers and repeats", f"{producers.FORGET_AFTER_US // 3_600_000_000} hours"),
         ("67 BROWSE", f"{reading.SCANNED_PER_PAGE_MAX:,}"),
         ("70 LIST_JOBS", f"{jobs.ENDED_JOBS_KEPT}"),
+        ("78 CUT_JOURNAL", f"{m.CUTS_MAX:,}"),
+        ("80 READ_SNAPSHOT", f"{states.LET_GO_AFTER_S:.0f} seconds"),
+        ("80 READ_SNAPSHOT", f"{states.HELD_MAX} at most"),
         ("Values", f"{commands.DURATION_MS_MAX:,}"),
         ("Frames", f"at least {frames.HEADER.size - 4}"),
     ],

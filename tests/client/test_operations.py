@@ -219,6 +219,9 @@ ELSEWHERE = {
     m.READ_ENTRIES: "the same: HistoryReader.entries()",
     m.QUEUE_NAMES: "the same: HistoryReader.queue_names()",
     m.FIND_TIME: "the same: HistoryReader.find_time()",
+    m.CUT_JOURNAL: "the same: HistoryReader.cuts()",
+    m.SNAPSHOT: "the same: HistoryReader.state()",
+    m.READ_SNAPSHOT: "the same: HistoryReader.state()",
 }
 
 

@@ -7,37 +7,29 @@ the next endpoint if need be.
 
 from __future__ import annotations
 
-import socket
-import time
 from collections.abc import Iterator
-from contextlib import closing
 from types import TracebackType
 from typing import Any, Final
 
-from penstock.client.endpoints import Endpoint, parse_url
-from penstock.client.errors import BadAnswer, ConnectionLost, HandshakeRefused, refused
-from penstock.client.protocol import Call, Session
-from penstock.engine.errors import NOT_LEADER, STOPPING, Refusal
+from penstock.client.blocking import BlockingLink
+from penstock.client.errors import BadAnswer, refused
+from penstock.client.protocol import Call
+from penstock.engine.errors import Refusal
 from penstock.wire.native import messages as m
-from penstock.wire.native.errors import NativeError
+from penstock.wire.native.errors import BadSnapshot
+from penstock.wire.native.snapshots import SnapshotDecoder
 
-_RECEIVE_BYTES: Final = 1024 * 1024
-_RETRY_EVERY_S: Final = 0.2
-_ANSWER_WITHIN_S: Final = 60.0
-_ELSEWHERE: Final = (NOT_LEADER, STOPPING)
+_SNAPSHOT_WAIT_MS: Final = 20_000
+_SNAPSHOT_PIECE_BYTES: Final = 4 * 1024 * 1024
 
 
 class HistoryReader:
     """Reads the history through any node of a cluster. Use it in a ``with`` block; not from two threads at once."""
 
     def __init__(self, url: str, *, connect_timeout: float = 5.0, retry_timeout: float = 30.0) -> None:
-        self._endpoints = parse_url(url)
-        self._connect_timeout = connect_timeout
-        self._retry_timeout = retry_timeout
-        self._session = Session(0, "history")
-        self._socket: socket.socket | None = None
-        self._reason = ""
-        self._turn = 0
+        self._link = BlockingLink(url, client="history", connect_timeout=connect_timeout, retry_timeout=retry_timeout)
+        self._early: dict[int, Any] = {}
+        """Answers that came while another one was waited for, by the number of their call."""
 
     def __enter__(self) -> HistoryReader:
         return self
@@ -49,9 +41,7 @@ class HistoryReader:
 
     def close(self) -> None:
         """Let go of the connection."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        self._link.close()
 
     def reach(self, after: int = -1, wait_seconds: float = 0.0) -> m.Reach:
         """How far the history reaches; waits for an entry after ``after`` if that is asked for."""
@@ -78,6 +68,18 @@ class HistoryReader:
             start += len(answer.entries)
         return found
 
+    def cuts(
+        self, first_index: int, last_index: int, *, rows_max: int = 0, bytes_max: int = 0, count_max: int = 0
+    ) -> list[m.Cut]:
+        """These entries, both included, as consecutive ranges: each as long as it can be within the limits.
+
+        A limit of 0 is none. A range has at least one block of events and ends where a block ends, so it can be a
+        little more than asked for. Where there are more than ``count_max`` ranges, or than ``CUTS_MAX``, the last one
+        ends before `last_index`. Raises ``HistoryGone`` where the history begins later.
+        """
+        answer: list[m.Cut] = self._ask(m.CutJournal(first_index, last_index, rows_max, bytes_max, count_max))
+        return answer
+
     def pieces(
         self, first_index: int, last_index: int, *, bytes_max: int = m.PIECE_BYTES_MAX, with_log: bool = True
     ) -> Iterator[m.JournalPiece]:
@@ -90,77 +92,46 @@ class HistoryReader:
             call = self._send_ahead(m.ReadJournal(first_index, last_index, bytes_max, with_log), last_index)
             yield piece
 
+    def state(self) -> tuple[int, Iterator[bytes]]:
+        """The whole state as it is now: its index, and the blocks of a snapshot of the engine, read as they are used.
+
+        The node goes on serving and holds the snapshot meanwhile. Whoever pauses for more than a minute, or whose node
+        is replaced, may come too late: then the iterator raises ``HistoryGone``, and the state is to be asked for anew.
+        """
+        at_least = max(0, self.reach().applied_index)
+        taken: m.SnapshotTaken = self._ask(m.Snapshot(at_least, _SNAPSHOT_WAIT_MS))
+        while taken.index < 0:
+            taken = self._ask(m.Snapshot(at_least, _SNAPSHOT_WAIT_MS))
+        return taken.index, self._snapshot_blocks(taken)
+
+    def _snapshot_blocks(self, taken: m.SnapshotTaken) -> Iterator[bytes]:
+        decoder = SnapshotDecoder(taken.index)
+        offset = 0
+        try:
+            while not decoder.is_whole:
+                piece: m.SnapshotPiece = self._ask(m.ReadSnapshot(taken.index, offset, _SNAPSHOT_PIECE_BYTES))
+                if not piece.data:
+                    raise BadAnswer("READ_SNAPSHOT", f"it ends after {offset} bytes of {taken.bytes}")
+                offset += len(piece.data)
+                yield from decoder.feed(piece.data)
+        except BadSnapshot as error:
+            raise BadAnswer("READ_SNAPSHOT", error.reason) from error
+
     # The conversation.
 
     def _send_ahead(self, request: m.ReadJournal, last_index: int) -> Call | None:
-        if request.first_index > last_index or self._socket is None:
+        if request.first_index > last_index:
             return None
-        call = self._session.call(request, self)
-        try:
-            self._socket.sendall(call.frame)
-        except OSError as error:
-            self._lose(str(error))
-            return None
-        return call
+        self._early.clear()  # what is left was asked ahead by somebody who went no further
+        return self._link.send(request)
 
     def _ask(self, request: Any, call: Call | None = None) -> Any:
-        """Ask until there is an answer, or nobody can be reached for too long."""
-        give_up_s = time.monotonic() + self._retry_timeout
-        while True:
-            try:
-                if self._socket is None:
-                    self._connect()
-                    call = None
-                if call is None:
-                    call = self._session.call(request, self)
-                    self._live().sendall(call.frame)
-                answer = self._receive(call)
-                if not isinstance(answer, Refusal):
-                    return answer
-                if answer.code not in _ELSEWHERE:
-                    raise refused(answer)
-                self._lose(answer.detail)
-            except (OSError, NativeError) as error:
-                self._lose(str(error) or type(error).__name__)
-            call = None
-            if time.monotonic() > give_up_s:
-                raise ConnectionLost(", ".join(map(str, self._endpoints)), self._reason)
-            time.sleep(_RETRY_EVERY_S)
-
-    def _receive(self, call: Call) -> Any:
-        while True:
-            data = self._live().recv(_RECEIVE_BYTES)
-            if not data:
-                raise ConnectionResetError("the node closed the connection")
-            for answered, _, value in self._session.receive(data):
-                if answered is call:
-                    if isinstance(value, BadAnswer):
-                        raise value
-                    return value
-
-    def _live(self) -> socket.socket:
-        assert self._socket is not None
-        return self._socket
-
-    def _connect(self) -> None:
-        endpoint: Endpoint = self._endpoints[self._turn % len(self._endpoints)]
-        self._turn += 1
-        self._session.calls.clear()
-        connection = socket.create_connection(endpoint, self._connect_timeout)
-        try:
-            connection.sendall(self._session.begin())
-            while not self._session.shake(data := connection.recv(_RECEIVE_BYTES)):
-                if not data:
-                    raise ConnectionResetError("the node closed the connection in the handshake")
-            connection.settimeout(_ANSWER_WITHIN_S)
-        except HandshakeRefused:
-            connection.close()
-            raise
-        except BaseException:
-            with closing(connection):
-                raise
-        self._socket = connection
-
-    def _lose(self, reason: str) -> None:
-        self._reason = reason
-        self.close()
+        """The answer to a request, which may have been sent before, as `call`."""
+        call = self._link.send(request) if call is None else call
+        while call.number not in self._early:
+            for answered, answer in self._link.receive():
+                self._early[answered.number] = answer
+        answer = self._early.pop(call.number)
+        if isinstance(answer, Refusal):
+            raise refused(answer)
+        return answer

@@ -164,8 +164,14 @@ class NativeConnection(Connection):
             self._later(request, self._when_writable(request, lambda: feeding.piece(args)))
         elif code == m.READ_ENTRIES:
             self._later(request, self._when_writable(request, lambda: feeding.entries(args)))
+        elif code == m.READ_SNAPSHOT:
+            self._later(request, self._when_writable(request, lambda: feeding.states.read(args)))
+        elif code == m.SNAPSHOT:
+            self._later(request, feeding.states.snapshot(args))
         elif code == m.FIND_TIME:
             self._later(request, feeding.find_time(args))
+        elif code == m.CUT_JOURNAL:
+            self._later(request, feeding.cuts(args))
         elif code == m.LATEST:
             self._later(request, feeding.latest(args))
         elif code == m.QUEUE_NAMES:

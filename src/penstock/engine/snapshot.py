@@ -146,20 +146,29 @@ _DECODERS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
 }
 
 
+def decode_block(number: int, block: bytes) -> tuple[int, Any]:
+    """The kind of a block, counted from 0, and its values. Raises ``SnapshotError`` for what it cannot read."""
+    try:
+        # Every block is an array of at most 15 elements, whose first is a small number: two bytes tell its kind.
+        kind = block[1]
+        values = _DECODERS[kind].decode(block)
+        if (number == 0) != (kind == HEAD):
+            raise SnapshotError(number, "the head is not where it belongs")
+        if kind == HEAD and values[1] != VERSION:
+            raise SnapshotError(number, f"version {values[1]} is not known here")
+    except (LookupError, ValueError, RecursionError) as problem:
+        raise SnapshotError(number, f"{problem.__class__.__name__}: {problem}") from problem
+    return kind, values
+
+
 def restore(blocks: Iterable[bytes]) -> Engine:
     """Build the state that a snapshot holds. Raises ``SnapshotError`` for what it cannot read."""
     loader = _Loader()
     for number, block in enumerate(blocks):
+        kind, values = decode_block(number, block)
         try:
-            # Every block is an array of at most 15 elements, whose first is a small number: two bytes tell its kind.
-            kind = block[1]
-            values = _DECODERS[kind].decode(block)
-            if (number == 0) != (kind == HEAD):
-                raise SnapshotError(number, "the head is not where it belongs")
-            if kind == HEAD and values[1] != VERSION:
-                raise SnapshotError(number, f"version {values[1]} is not known here")
             loader.load(kind, values)
-        except (LookupError, ValueError, RecursionError) as problem:
+        except (LookupError, ValueError) as problem:
             raise SnapshotError(number, f"{problem.__class__.__name__}: {problem}") from problem
     if loader.state.index < 0:
         raise SnapshotError(0, "there is no head")

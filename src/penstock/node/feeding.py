@@ -1,20 +1,23 @@
 """The whole history for readers, at a pace that the doors do not feel.
 
-Pieces are read and put into bytes in a thread, one at a time. The loop only hands a finished piece to the transport,
-and while commands are under way it does nothing for readers for several times as long as that took.
+Pieces are read and put into bytes in a thread, one at a time. The loop only hands a finished piece to the transport.
+While others are being served, pieces are small, and after each one nothing is done for readers for several times as
+long as it took.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.engine import errors as e
 from penstock.engine.commands import encode
 from penstock.engine.errors import Refusal
+from penstock.node.states import States
+from penstock.storage.cutting import Cutter
+from penstock.storage.pieces import find_time
 from penstock.wire.native import messages as m
 
 if TYPE_CHECKING:
@@ -22,9 +25,12 @@ if TYPE_CHECKING:
 
 ENTRIES_BYTES_MAX: Final = 16 * 1024 * 1024
 """Single entries are read until there are so many bytes."""
+BUSY_PIECE_BYTES: Final = 1024 * 1024
+"""A piece is no larger while others are being served: the loop copies it to the transport in one go."""
+_BUSY_S: Final = 0.05
+"""So long after commands were applied there are likely to be more."""
 _PAUSE_FACTOR: Final = 4
-_STAMP: Final = Struct("<q")
-"""What an entry begins with (``engine.entries``)."""
+_PAUSE_S_MAX: Final = 0.2
 
 T = TypeVar("T")
 
@@ -36,9 +42,11 @@ class Feeding:
         self._node = node
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
-        self._free_at_s = 0.0
+        self._free_at_s = self._applied_at_s = 0.0
         self._waiting: set[asyncio.Future[None]] = set()
         node.on_applied.append(self._wake)
+        self.states = States(node, self)
+        """The whole state."""
 
     def reach(self) -> m.Reach:
         """How far the history reaches now."""
@@ -58,7 +66,12 @@ class Feeding:
                 self._waiting.discard(applied)
         return self.reach()
 
+    @property
+    def _is_busy(self) -> bool:
+        return self._node.is_busy or perf_counter() - self._applied_at_s < _BUSY_S
+
     def _wake(self) -> None:
+        self._applied_at_s = perf_counter()
         waiting, self._waiting = self._waiting, set()
         for applied in waiting:
             if not applied.done():
@@ -72,19 +85,34 @@ class Feeding:
 
     async def piece(self, args: m.ReadJournal) -> bytes | Refusal:
         """A piece of the history, encoded."""
-        refusal = self._refusal(args.first_index)
+        last = min(args.last_index, self._node.engine.state.index)
+        refusal = self._refusal_of(args.first_index, last)
         if refusal is not None:
             return refusal
-        last = min(args.last_index, self._node.engine.state.index)
-        if last < args.first_index:
-            return Refusal(e.BAD_REQUEST, f"the last entry, {last}, comes before the first, {args.first_index}")
-        read = self._node.store.piece(args.first_index, last, args.bytes_max, args.with_log)
+        bytes_max = min(args.bytes_max, BUSY_PIECE_BYTES) if self._is_busy else args.bytes_max
+        read = self._node.store.piece(args.first_index, last, bytes_max, args.with_log)
 
         def work() -> bytes:
             piece = read()
             return encode(m.JournalPiece(piece.first_index, piece.last_index, piece.blocks, piece.offsets, piece.log))
 
-        return await self._in_turn(work)
+        encoded = await self.in_turn(work)
+        # What was let go of while it was read may have been read in part.
+        return self._refusal(args.first_index) or encoded
+
+    async def cuts(self, args: m.CutJournal) -> list[m.Cut] | Refusal:
+        """Ranges of the history."""
+        last = min(args.last_index, self._node.engine.state.index)
+        refusal = self._refusal_of(args.first_index, last)
+        if refusal is not None:
+            return refusal
+        cutter = Cutter(args.first_index, last, args.rows_max, args.bytes_max, args.count_max)
+        for make_table in self._node.store.tables(args.first_index, last):
+            if cutter.is_done:
+                break
+            # One segment a turn: the first look at a long history reads the heads of all its blocks.
+            cutter.add(await self.in_turn(make_table))
+        return self._refusal(args.first_index) or cutter.finish()
 
     async def entries(self, args: m.ReadEntries) -> bytes:
         """Single entries, encoded."""
@@ -101,37 +129,44 @@ class Feeding:
                 found.append(entry)
             return encode(m.EntriesRead(found))
 
-        return await self._in_turn(work)
+        return await self.in_turn(work)
 
     async def find_time(self, args: m.FindTime) -> m.IndexFound:
         """The first entry that was stamped at a time or later, or the one after the last."""
         read = self._node.store.entries()
         first, last = self._node.store.first_index, self._node.engine.state.index
 
-        def work() -> m.IndexFound:
-            low, high = first, last + 1
-            while low < high:
-                middle = (low + high) // 2
-                entry = read(middle)
-                if entry is None or _STAMP.unpack_from(entry)[0] < args.time_us:
-                    low = middle + 1
-                else:
-                    high = middle
-            return m.IndexFound(low)
-
-        return await self._in_turn(work)
+        return m.IndexFound(await self.in_turn(lambda: find_time(read, first, last, args.time_us)))
 
     def sent(self, began_s: float) -> None:
         """A piece was handed over, which took the loop from `began_s` (``perf_counter``) until now."""
-        now_s = perf_counter()
-        self._free_at_s = now_s + _PAUSE_FACTOR * (now_s - began_s) if self._node.is_busy else 0.0
+        self._rest_from(began_s)
 
-    async def _in_turn(self, work: Callable[[], T]) -> T:
+    async def in_turn(self, work: Callable[[], T]) -> T:
+        """Do work for a reader in a thread, one at a time, and not before the loop has rested from the last."""
         async with self._turn:
             pause_s = self._free_at_s - perf_counter()
             if pause_s > 0:
                 await asyncio.sleep(pause_s)
-            return await self._loop.run_in_executor(None, work)
+            began_s = perf_counter()
+            try:
+                return await self._loop.run_in_executor(None, work)
+            finally:
+                self._rest_from(began_s)
+
+    def _rest_from(self, began_s: float) -> None:
+        """Something was done for a reader since then: nothing is, for a while, if others are being served."""
+        now_s = perf_counter()
+        if self._is_busy:
+            free_at_s = max(now_s, self._free_at_s) + _PAUSE_FACTOR * (now_s - began_s)
+            self._free_at_s = min(free_at_s, now_s + _PAUSE_S_MAX)
+
+    def _refusal_of(self, first_index: int, last_index: int) -> Refusal | None:
+        refusal = self._refusal(first_index)
+        if refusal is None and last_index < first_index:
+            text = f"the last entry, {last_index}, comes before the first, {first_index}"
+            return Refusal(e.BAD_REQUEST, text)
+        return refusal
 
     def _refusal(self, first_index: int) -> Refusal | None:
         first, last = self._node.store.first_index, self._node.engine.state.index

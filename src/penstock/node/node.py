@@ -201,6 +201,7 @@ class Node:
             if timer is not None:
                 timer.cancel()
         await self.snapshots.stop()
+        self.feeding.states.close()
         await self._syncer.stop()
 
     # The commit path.

@@ -45,6 +45,13 @@ class Snapshots:
         self.done: asyncio.Event = asyncio.Event()
         """Set while no snapshot is being taken."""
         self.done.set()
+        self.is_stopped = False
+        """Whether there will be none any more."""
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the last snapshot could not be taken; None if it could."""
+        return self._failure
 
     def consider(self) -> None:
         """Begin a snapshot if the log has grown enough."""
@@ -66,7 +73,8 @@ class Snapshots:
         self._loop.call_soon(self._step)
 
     async def stop(self) -> None:
-        """Abandon a snapshot that is under way."""
+        """Abandon a snapshot that is under way, and take none any more."""
+        self.is_stopped = True
         if not self.done.is_set():
             self._abandoned = True
             self._end_blocks()

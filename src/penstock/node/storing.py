@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from penstock.storage.feed import Piece
+from penstock.storage.cutting import Table
+from penstock.storage.pieces import Piece
 
 
 class SnapshotSink(Protocol):
@@ -19,6 +20,21 @@ class SnapshotSink(Protocol):
 
     def abort(self) -> None:
         """Forget it."""
+
+
+class HeldSnapshot(Protocol):
+    """A published snapshot that stays readable when the next one takes its place, as long as somebody refers to it."""
+
+    @property
+    def index(self) -> int:
+        """The entry after which the state was so."""
+
+    @property
+    def size_bytes(self) -> int:
+        """How long it is."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Some of its bytes. May run in a thread."""
 
 
 class LogStore(Protocol):
@@ -68,11 +84,17 @@ class LogStore(Protocol):
     def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> Callable[[], Piece]:
         """Work for a thread: to read the raw history from an entry on that is applied and here."""
 
+    def tables(self, first_index: int, last_index: int) -> list[Callable[[], Table]]:
+        """Work for a thread, segment by segment: to tell how much there is of entries that are applied and here."""
+
     def entries(self) -> Callable[[int], bytes | None]:
         """A function for a thread: the bytes of single entries that are here now."""
 
     def begin_snapshot(self, index: int, term: int) -> SnapshotSink:
         """Begin to write a snapshot."""
+
+    def open_snapshot(self) -> HeldSnapshot:
+        """The published snapshot, which there is, for a reader."""
 
     def run_retention(self, now_s: float) -> object:
         """Drop what is no longer needed of the archive."""

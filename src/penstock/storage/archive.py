@@ -125,8 +125,8 @@ class Archive:
             if end > covered_end or not (total_bytes > bytes_max or (is_old and not is_held)):
                 break
             # The journal first: a segment is known by its log, so what a crash leaves is retired again.
-            self._disk.unlink(self._layout.sealed_events(first), "retention.unlink")
-            self._disk.unlink(self._layout.sealed_offsets(first), "retention.unlink")
+            for path in self._layout.beside_sealed(first):
+                self._disk.unlink(path, "retention.unlink")
             self._disk.unlink(self._layout.sealed_log(first), "retention.unlink")
             # One after the other: what is left has no hole, whatever the system had written down when it stopped.
             self._disk.fsync_directory(self._layout.archive, "retention.sync_directory")
@@ -138,5 +138,5 @@ class Archive:
         return retired
 
     def _size_bytes(self, first: int) -> int:
-        paths = (self._layout.sealed_log(first), self._layout.sealed_events(first))
+        paths = (self._layout.sealed_log(first), *self._layout.beside_sealed(first))
         return sum(path.stat().st_size for path in paths if path.exists())

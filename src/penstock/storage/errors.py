@@ -8,6 +8,7 @@
     │   ├── OlderVersion         code "older_version"           version 1: to be imported, not opened
     │   ├── WrongNode            code "wrong_node"              the directory belongs to another node
     │   └── Damaged              code "damaged"                 what was once synced is not what was written
+    ├── EntriesGone              code "entries_gone"            what is asked for has been let go of
     ├── DirectoryInUse           code "directory_in_use"        another process has the directory open
     └── StorageFailed            code "storage_failed"          the system refused a write, a sync, a rename
         └── DiskExhausted        code "disk_exhausted"          because no space is left, the reserve included
@@ -90,6 +91,17 @@ class Damaged(UnreadableData):
     """Bytes that were once safely on disk are gone or changed: refused, never guessed at."""
 
     code = "damaged"
+
+
+class EntriesGone(StorageError):
+    """Entries that are asked for are no longer kept; the oldest that are begin at `first_index`."""
+
+    code = "entries_gone"
+
+    def __init__(self, file: Path, wanted: int, first_index: int) -> None:
+        super().__init__(file, f"entry {wanted} is gone, the history begins at {first_index}")
+        self.wanted = wanted
+        self.first_index = first_index
 
 
 class DirectoryInUse(StorageError):

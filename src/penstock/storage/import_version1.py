@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,7 @@ from penstock.engine import commands as c
 from penstock.engine import errors as e
 from penstock.engine import snapshot as engine_snapshot
 from penstock.engine.answers import Answer, PutAnswer, Taken
-from penstock.engine.entries import Command, Entry
+from penstock.engine.entries import Command, Entry, encode_entry
 from penstock.engine.errors import Refusal
 from penstock.engine.journal import DOOR_IMPORT, ROW_BYTES
 from penstock.engine.machine import Engine
@@ -36,11 +36,14 @@ SIZE_MAX_LARGEST: Final = 2**31 - 1
 """The largest limit that a queue of ours can have; version 1 goes up to 2^32 - 1."""
 
 _ITEMS_PER_PUT: Final = 1000
+_BYTES_PER_PUT: Final = 8 * 1024 * 1024
 _PROGRESS_EVERY: Final = 1000
 _NAMES_SHOWN: Final = 5
 
 Progress = Callable[[int], None]
 """Called now and then with how many steps are done."""
+Recorder = Callable[[int, int, bytes, bytes], None]
+"""Called with index, term, bytes and events of every entry that an import makes."""
 
 
 def no_progress(_done: int) -> None:
@@ -114,14 +117,19 @@ def _decoded(path: Path, decode: Callable[[bytes], Any]) -> Any:
 
 
 def build_engine(
-    files: Version1Files, *, now_us: int, log_from_start: bool = False, progress: Progress = no_progress
+    files: Version1Files,
+    *,
+    now_us: int,
+    log_from_start: bool = False,
+    progress: Progress = no_progress,
+    record: Recorder | None = None,
 ) -> Imported:
     """Put what the files tell into an engine; every record counts as published at `now_us`.
 
     The log begins after the snapshot, unless `log_from_start` says that its first entry has index 0. Raises
     ``Damaged``.
     """
-    importing = _Import(files, now_us, progress)
+    importing = _Import(files, now_us, progress, record)
     importing.load_snapshot()
     importing.replay(log_from_start)
     importing.finish()
@@ -131,10 +139,11 @@ def build_engine(
 class _Import:
     """The steps of an import, and the sentences it leaves behind."""
 
-    def __init__(self, files: Version1Files, now_us: int, progress: Progress) -> None:
+    def __init__(self, files: Version1Files, now_us: int, progress: Progress, record: Recorder | None) -> None:
         self.files = files
         self.now_us = now_us
         self.progress = progress
+        self.record = record
         self.engine = Engine()
         self.engine.state.queues_max = 2**31  # nothing is left behind for a limit that can be raised later
         self.done = Imported(self.engine)
@@ -154,7 +163,10 @@ class _Import:
         """Apply one command as an entry of its own."""
         st = self.engine.state
         command = Command(c.OPS[type(args)], DOOR_IMPORT, 0, 0, 0, c.encode(args), args)
-        (answer,) = self.engine.apply(st.index + 1, self.term, Entry(self.now_us, [command]))
+        entry = Entry(self.now_us, [command])
+        (answer,) = self.engine.apply(st.index + 1, self.term, entry)
+        if self.record is not None:
+            self.record(st.index, self.term, encode_entry(entry), b"".join(st.rows))
         st.rows.clear()
         st.woken.clear()
         self.engine.sweep()
@@ -171,8 +183,7 @@ class _Import:
             name = queue.name.decode()
             if name:
                 self.must(c.CreateQueue(name, c.QueueSettings()))
-            for start in range(0, len(queue.items), _ITEMS_PER_PUT):
-                items = [c.Item(key, payload) for key, payload in queue.items[start : start + _ITEMS_PER_PUT]]
+            for items in _groups(queue.items):
                 self.must(c.Put(name, items))
                 self.done.records_from_snapshot += len(items)
                 self.progress(self.done.records_from_snapshot)
@@ -301,6 +312,20 @@ class _Import:
         if self.term > self.engine.state.term:
             self.apply(c.Tick())  # so that the state's term is the greatest that the files know
         self.say("all records count as published now, with new ids from 1 in each queue")
+
+
+def _groups(records: list[tuple[int, bytes]]) -> Iterator[list[c.Item]]:
+    """Records as items of puts that are neither too many nor too large for one entry."""
+    items: list[c.Item] = []
+    size = 0
+    for key, payload in records:
+        if len(items) == _ITEMS_PER_PUT or (items and size + len(payload) > _BYTES_PER_PUT):
+            yield items
+            items, size = [], 0
+        items.append(c.Item(key, payload))
+        size += len(payload)
+    if items:
+        yield items
 
 
 def write_version2(

@@ -25,6 +25,7 @@ from penstock.storage.atomic import replace_file
 from penstock.storage.disk import Disk
 from penstock.storage.errors import Damaged
 from penstock.storage.journalfile import (
+    BLOCK_HEADER_BYTES,
     HEADER_BYTES,
     Block,
     Tail,
@@ -44,6 +45,7 @@ BLOCK_ROWS: Final = 512
 SYNC_AHEAD_BYTES: Final = 2 * 1024 * 1024
 
 _NEVER: Final = 1 << 63
+_first_index_of: Final = attrgetter("first_index")
 _last_index_of: Final = attrgetter("last_index")
 
 
@@ -161,13 +163,21 @@ class Journal:
 
         The open one ends with the last entry that was applied, and lies nowhere: its offset is negative.
         """
-        start = bisect_left(self._blocks, first_index, key=_last_index_of)
-        blocks = [block for block in self._blocks[start:] if block.first_index <= last_index]
-        if self._rows_first > min(last_index, self.last_index):
+        blocks = self.heads_between(first_index, last_index)
+        if not blocks or blocks[-1].offset >= 0:
             return blocks, None
         data = encode_block(self._rows_first, self.last_index, bytes(self._rows), self._row_bytes)
-        count = len(self._rows) // self._row_bytes
-        return blocks, (Block(-len(data), self._rows_first, self.last_index, count, 0), data)
+        return blocks[:-1], (blocks[-1], data)
+
+    def heads_between(self, first_index: int, last_index: int) -> list[Block]:
+        """The blocks of the live file that hold events of these entries, with the open one as it stands, unencoded."""
+        start = bisect_left(self._blocks, first_index, key=_last_index_of)
+        blocks = self._blocks[start : bisect_right(self._blocks, last_index, start, key=_first_index_of)]
+        if self._rows_first <= min(last_index, self.last_index):
+            size_bytes = BLOCK_HEADER_BYTES + len(self._rows)
+            count = len(self._rows) // self._row_bytes
+            blocks.append(Block(-size_bytes, self._rows_first, self.last_index, count, 0))
+        return blocks
 
     def tail(self, last_index: int) -> Tail:
         """The rows in memory up to this entry."""

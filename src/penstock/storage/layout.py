@@ -7,6 +7,7 @@
       archive/<first>.log     sealed segments, named by their first index   archive
       archive/<first>.events  the journal of each                           journal
       archive/<first>.offsets where the entries of each lie                 offsets
+      archive/<first>.parquet the journal of each for others, if wanted     (penstock.spark.export)
       events/live.events  the journal of the segment that is being applied  journal
       events/tail         the journal's rows that were in memory when the snapshot was made
       temp/               files that are being written; emptied at start
@@ -35,12 +36,12 @@ _SEALED_LOG: Final = re.compile(r"([0-9]{20})\.log")
 
 
 class Layout:
-    """The paths of one data directory."""
+    """The paths of one data directory; of a copy, whose folders may have other names, as far as they are told."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, *, consensus: Path | None = None, archive: Path | None = None) -> None:
         self.data_dir = data_dir
-        self.consensus = data_dir / "consensus"
-        self.archive = self.consensus / "archive"
+        self.consensus = consensus or data_dir / "consensus"
+        self.archive = archive or self.consensus / "archive"
         self.events = self.consensus / "events"
         self.temp = self.consensus / "temp"
         self.log = self.consensus / "raft.log"
@@ -72,12 +73,26 @@ class Layout:
         """Where the entries of the archived segment that begins at this index lie."""
         return self.archive / f"{first_index:020d}.offsets"
 
+    def sealed_parquet(self, first_index: int) -> Path:
+        """The events of the archived segment that begins at this index for programs that read Parquet, if wanted."""
+        return self.archive / f"{first_index:020d}.parquet"
+
+    def beside_sealed(self, first_index: int) -> tuple[Path, ...]:
+        """The files that belong to the archived segment's log and may be missing."""
+        return tuple(find(first_index) for find in (self.sealed_events, self.sealed_offsets, self.sealed_parquet))
+
     def sealed_first_indexes(self) -> list[int]:
         """The first indexes of the archived segments, ascending."""
         if not self.archive.is_dir():
             return []
-        matches = (_SEALED_LOG.fullmatch(path.name) for path in self.archive.iterdir())
-        return sorted(int(match[1]) for match in matches if match)
+        found = (sealed_first_index(path) for path in self.archive.iterdir())
+        return sorted(first for first in found if first is not None)
+
+
+def sealed_first_index(path: Path) -> int | None:
+    """The first index of an archived segment by the name of its log; None if the file is no such log."""
+    match = _SEALED_LOG.fullmatch(path.name)
+    return int(match[1]) if match else None
 
 
 def check_file_header(data: bytes, file: Path) -> None:

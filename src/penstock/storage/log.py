@@ -368,6 +368,7 @@ def unseal(disk: Disk, layout: Layout, archive: Archive) -> int:
     """Give the last sealed segment the name raft.log; returns its first index."""
     first_index = archive.take_back()
     disk.unlink(layout.sealed_offsets(first_index), "log.unlink")
+    disk.unlink(layout.sealed_parquet(first_index), "log.unlink")
     disk.rename(layout.sealed_log(first_index), layout.log, "log.unseal")
     disk.fsync_directory(layout.consensus, "log.sync_directory")
     disk.fsync_directory(layout.archive, "log.sync_directory")

@@ -7,21 +7,41 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 from penstock.engine.journal import ROW_BYTES
-from penstock.storage.feed import Piece
+from penstock.storage.cutting import Table
 from penstock.storage.journalfile import encode_block
+from penstock.storage.pieces import Piece
 from penstock.storage.records import Entry, encode_record
+from penstock.storage.snapshot import SnapshotEncoder
 
 CLUSTER_ID_BYTES = 16
 
 
-class _Nowhere:
-    """A snapshot that is not kept: the state it would restore ends with the process."""
+class MemorySnapshot:
+    """A snapshot in memory, for readers of the state; it is also the sink that it is written to."""
+
+    def __init__(self, index: int, term: int, finished: Callable[[MemorySnapshot], None]) -> None:
+        self.index = index
+        self._encoder = SnapshotEncoder(index, term)
+        self._data = bytearray(self._encoder.header)
+        self._finished = finished
+
+    @property
+    def size_bytes(self) -> int:
+        """How long it is."""
+        return len(self._data)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Some of its bytes."""
+        return bytes(self._data[offset : offset + length])
 
     def write_block(self, block: bytes) -> None:
-        """Nothing to do."""
+        """Add a block."""
+        self._data += self._encoder.block(block)
 
     def finish(self) -> None:
-        """Nothing to do."""
+        """Let readers have it."""
+        self._data += self._encoder.end()
+        self._finished(self)
 
     def abort(self) -> None:
         """Nothing to do."""
@@ -31,7 +51,6 @@ class MemoryStore:
     """The node's store without a disk. What the log holds is gone with the process."""
 
     cluster_id = bytes(CLUSTER_ID_BYTES)
-    snapshot_index = -1
     first_index = 0
     disk_full = False
 
@@ -39,6 +58,12 @@ class MemoryStore:
         self.log_bytes = 0
         self._journal: list[tuple[int, bytes]] = []
         self._entries: list[Entry] = []
+        self._snapshot: MemorySnapshot | None = None
+
+    @property
+    def snapshot_index(self) -> int:
+        """Up to where the last snapshot tells the state; -1 without one."""
+        return -1 if self._snapshot is None else self._snapshot.index
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Keep the entries, so that histories can be read."""
@@ -76,13 +101,33 @@ class MemoryStore:
         offsets = array("q", accumulate((len(record) for record in records), initial=0))
         return lambda: Piece(first_index, last_index, block, offsets.tobytes(), b"".join(records))
 
+    def tables(self, first_index: int, last_index: int) -> list[Callable[[], Table]]:
+        """How much there is of a range of entries: each may stand alone."""
+        rows = {index: len(rows) for index, rows in self._journal}
+        entries = self._entries[first_index : last_index + 1]
+        events_bytes = [rows.get(index, 0) for index, _, _ in entries]
+        table = Table(
+            array("q", (index for index, _, _ in entries)),
+            array("q", accumulate(size // ROW_BYTES for size in events_bytes)),
+            array("q", accumulate(size + len(data) for size, (_, _, data) in zip(events_bytes, entries, strict=True))),
+        )
+        return [lambda: table]
+
     def entries(self) -> Callable[[int], bytes | None]:
         """Single entries."""
         return lambda index: self._entries[index][2] if 0 <= index < len(self._entries) else None
 
-    def begin_snapshot(self, index: int, term: int) -> _Nowhere:
-        """Nothing to keep."""
-        return _Nowhere()
+    def begin_snapshot(self, index: int, term: int) -> MemorySnapshot:
+        """Begin a snapshot. It is for readers of the state alone: nothing starts from it."""
+        return MemorySnapshot(index, term, self._keep)
+
+    def _keep(self, snapshot: MemorySnapshot) -> None:
+        self._snapshot = snapshot
+
+    def open_snapshot(self) -> MemorySnapshot:
+        """The last snapshot, which there is."""
+        assert self._snapshot is not None
+        return self._snapshot
 
     def run_retention(self, now_s: float) -> None:
         """Nothing to do."""

@@ -65,6 +65,22 @@ def load_offsets(layout: Layout, first_index: int) -> array[int] | None:
     return offsets if fits else None
 
 
+def is_cut_short(layout: Layout, first_index: int) -> bool:
+    """Whether a sealed log is not as long as the side file says that it was; False where none can tell."""
+    path = layout.sealed_offsets(first_index)
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEADER.size)
+            size_bytes = layout.sealed_log(first_index).stat().st_size
+            if len(head) == _HEADER.size and _HEADER.unpack(head)[4] == size_bytes:
+                return False
+            # Only now the whole file, to see whether it can be believed.
+            first, log_bytes, _ = read_offsets(head + file.read(), path)
+    except (OSError, UnreadableData):
+        return False
+    return first == first_index and log_bytes != size_bytes
+
+
 def _little_endian(offsets: array[int]) -> array[int]:
     if sys.byteorder == "little":
         return offsets

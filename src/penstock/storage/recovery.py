@@ -25,7 +25,7 @@ from penstock.storage.journalfile import (
 )
 from penstock.storage.layout import FILE_HEADER_BYTES, Layout, check_file_header
 from penstock.storage.log import Log, create_segment, cut_segment, publish_segment, unseal
-from penstock.storage.reading import DescriptorSource, FileSource
+from penstock.storage.reading import DescriptorSource, FileSource, Source
 from penstock.storage.records import Walk, encode_mark, encode_segment_start
 from penstock.storage.scan import LogScan, scan_live
 from penstock.storage.space import Space
@@ -54,7 +54,7 @@ def recover_log(
     descriptor = disk.open(layout.log, "log.open")
     try:
         source = DescriptorSource(descriptor, layout.log)
-        first_index = _first_index(source, layout, archive)
+        first_index = first_index_of(source, layout, archive)
         scan = scan_live(source, layout.log, first_index, snapshot[0] + 1)
         _mend(disk, layout, space, segment_bytes, descriptor, scan, notes)
         log = Log(disk, layout, space, archive, segment_bytes, descriptor, scan)
@@ -104,7 +104,7 @@ def _drop_second_name(disk: Disk, layout: Layout, archive: Archive) -> None:
             disk.fsync_directory(layout.archive, "log.sync_directory")
 
 
-def _first_index(source: DescriptorSource, layout: Layout, archive: Archive) -> int | None:
+def first_index_of(source: Source, layout: Layout, archive: Archive) -> int | None:
     """Where raft.log must begin, if its own first record cannot tell; else None."""
     check_file_header(source.read(0, FILE_HEADER_BYTES), layout.log)
     walk = Walk(source)
@@ -166,9 +166,10 @@ def recover_journal(
 
 def _drop_orphans(disk: Disk, layout: Layout, segments: list[int]) -> None:
     """What belongs to a log that is gone is the rest of a segment that was being retired."""
-    known = {path for first in segments for path in (layout.sealed_events(first), layout.sealed_offsets(first))}
-    for path in sorted([*layout.archive.glob("*.events"), *layout.archive.glob("*.offsets")]):
-        if path not in known:
+    known = {path for first in segments for path in layout.beside_sealed(first)}
+    suffixes = {path.suffix for path in layout.beside_sealed(0)}
+    for path in sorted(layout.archive.iterdir()):
+        if path.suffix in suffixes and path not in known:
             disk.unlink(path, "retention.unlink")
 
 
@@ -202,7 +203,7 @@ def _adopt_live(
     # Owned by the journal from here on, which closes it whatever happens.
     journal.adopt(descriptor, first_index, [], first_index - 1, b"")
     source = DescriptorSource(descriptor, layout.live_events)
-    blocks, rows, fault = _good_blocks(source, row_bytes, first_index, limit)
+    blocks, rows, fault = good_blocks(source, row_bytes, first_index, limit)
     end = blocks[-1].end if blocks else HEADER_BYTES
     last_index = blocks[-1].last_index if blocks else first_index - 1
     if rows is not None:
@@ -247,8 +248,8 @@ def _check_live_header(
     return expected
 
 
-def _good_blocks(
-    source: DescriptorSource, row_bytes: int, first_index: int, limit: int
+def good_blocks(
+    source: Source, row_bytes: int, first_index: int, limit: int
 ) -> tuple[list[Block], bytes | None, str | None]:
     """The blocks that are good and cover nothing beyond `limit`; the last one's rows if it is to be opened again.
 

@@ -22,6 +22,7 @@ from crc32c import crc32c
 from penstock.storage.disk import Disk
 from penstock.storage.errors import Damaged, OlderVersion, StorageError, WrongMarker
 from penstock.storage.layout import MARKER, VERSION, Layout, check_version
+from penstock.storage.pieces import open_descriptor, read_bytes
 from penstock.storage.reading import FileSource, Source
 
 BLOCK_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -49,6 +50,30 @@ def encode_header(last_index: int, last_term: int) -> bytes:
 def _block_head(block: bytes) -> bytes:
     length = _LENGTH.pack(len(block))
     return length + _CHECKSUM.pack(crc32c(block, crc32c(length)))
+
+
+class SnapshotEncoder:
+    """Puts a snapshot into bytes: the header, then each block, then the end."""
+
+    def __init__(self, last_index: int, last_term: int) -> None:
+        self.header = encode_header(last_index, last_term)
+        self._chain = crc32c(self.header[_HEADER.size :])
+        self._count = 0
+
+    def block(self, block: bytes) -> bytes:
+        """The bytes of one block, of at least one byte."""
+        if not 0 < len(block) <= BLOCK_BYTES_MAX:
+            raise ValueError(f"a block has 1 to {BLOCK_BYTES_MAX} bytes, not {len(block)}")
+        head = _block_head(block)
+        self._chain = crc32c(head[_LENGTH.size :], self._chain)
+        self._count += 1
+        return head + block
+
+    def end(self) -> bytes:
+        """The bytes behind the last block."""
+        head = _block_head(b"")
+        count = _COUNT.pack(self._count)
+        return head + count + _CHECKSUM.pack(crc32c(count, crc32c(head[_LENGTH.size :], self._chain)))
 
 
 def decode_header(data: bytes, file: Path) -> tuple[int, int]:
@@ -81,6 +106,23 @@ class SnapshotReader:
         with FileSource(self.path) as source:
             for _, block in iterate_blocks(source, self.path):
                 yield block
+
+
+class OpenSnapshot:
+    """A snapshot on disk whose bytes can be read also after another has taken its place.
+
+    The file closes with the last reference, not earlier: a thread may be reading while another lets go of it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with FileSource(path) as source:
+            self.index, _ = decode_header(source.read(0, HEADER_BYTES), path)
+            self.size_bytes = source.size_bytes
+            self._file = open_descriptor(os.dup(source.descriptor), path)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Some of its bytes, fewer than `length` only at the end."""
+        return read_bytes(self._file, offset, offset + length)
 
 
 def iterate_blocks(source: Source, file: Path) -> Iterator[tuple[int, bytes]]:
@@ -118,24 +160,17 @@ class SnapshotFile:
         self._disk = disk
         self._subject = subject
         self._descriptor = disk.create(path, f"{subject}.create")
-        header = encode_header(last_index, last_term)
-        self._chain = crc32c(header[_HEADER.size :])
-        self._count = 0
+        self._encoder = SnapshotEncoder(last_index, last_term)
         self._offset = self._synced_offset = 0
         try:
-            self._write(header)
+            self._write(self._encoder.header)
         except StorageError:
             self.close()
             raise
 
     def write_block(self, block: bytes) -> None:
         """Add one block; it has at least one byte."""
-        if not 0 < len(block) <= BLOCK_BYTES_MAX:
-            raise ValueError(f"a block has 1 to {BLOCK_BYTES_MAX} bytes, not {len(block)}")
-        head = _block_head(block)
-        self._write(head + block)
-        self._chain = crc32c(head[_LENGTH.size :], self._chain)
-        self._count += 1
+        self._write(self._encoder.block(block))
         # A little at a time: what is left to the end would be flushed at once, and the log's syncs would wait for it.
         if self._offset - self._synced_offset >= SYNC_EVERY_BYTES:
             self._synced_offset = self._offset
@@ -143,10 +178,7 @@ class SnapshotFile:
 
     def finish(self) -> None:
         """Write the end and sync; the file is whole then, under its temporary name."""
-        head = _block_head(b"")
-        count = _COUNT.pack(self._count)
-        chain = crc32c(head[_LENGTH.size :], self._chain)
-        self._write(head + count + _CHECKSUM.pack(crc32c(count, chain)))
+        self._write(self._encoder.end())
         self._disk.fdatasync(self._descriptor, f"{self._subject}.sync", self.path)
         self.close()
 

@@ -21,21 +21,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from penstock.storage.cutting import Table
 from penstock.storage.disk import Disk
 from penstock.storage.errors import Damaged, NotADataDirectory, StorageFailed, WrongNode
-from penstock.storage.feed import Feed, Piece
+from penstock.storage.feed import Feed
 from penstock.storage.journal import Journal, JournalGap
 from penstock.storage.journalfile import ROW_BYTES_MAX, ROW_BYTES_MIN
 from penstock.storage.layout import Layout
 from penstock.storage.lock import DirectoryLock
 from penstock.storage.log import Log
 from penstock.storage.metadata import CLUSTER_ID_BYTES, Metadata, load_metadata, save_metadata
+from penstock.storage.pieces import Piece
 from penstock.storage.reading import FileSource
 from penstock.storage.records import Entry
 from penstock.storage.recovery import create_log, empty_temp, recover_journal, recover_log
 from penstock.storage.replace import finish_replacement
 from penstock.storage.scan import TornTail, scan_live
-from penstock.storage.snapshot import SnapshotReader, SnapshotWriter
+from penstock.storage.snapshot import OpenSnapshot, SnapshotReader, SnapshotWriter
 from penstock.storage.space import Space
 
 MIB = 1024 * 1024
@@ -231,6 +233,10 @@ class Store:
         """Work for a thread: to read the raw history from an entry on that is applied and not yet retired."""
         return self._feed.piece(first_index, last_index, bytes_max, with_log)
 
+    def tables(self, first_index: int, last_index: int) -> list[Callable[[], Table]]:
+        """Work for a thread, segment by segment: to tell how much there is of these entries, which are applied."""
+        return self._feed.tables(first_index, last_index)
+
     def entries(self) -> Callable[[int], bytes | None]:
         """A function for a thread: the bytes of single entries as far as they are here now."""
         return self._feed.entries()
@@ -247,6 +253,10 @@ class Store:
         before, ended = publishing.sync_what_it_leans_on, publishing.ended
         self._snapshot_writer = SnapshotWriter(self._disk, self._layout, index, term, before, ended)
         return self._snapshot_writer
+
+    def open_snapshot(self) -> OpenSnapshot:
+        """The published snapshot, which there is, for a reader."""
+        return OpenSnapshot(self._layout.snapshot)
 
     def run_retention(self, now_s: float) -> list[int]:
         """Delete archived segments that may go; `now_s` is the wall clock. Returns the first index of each."""

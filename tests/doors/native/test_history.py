@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 import threading
@@ -12,14 +13,20 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.client import history as client_history
 from penstock.client.errors import HistoryGone
 from penstock.client.history import HistoryReader
+from penstock.engine import snapshot
 from penstock.engine.entries import decode_entry
 from penstock.engine.journal import PUT, QUEUE_DELETED, ROW, ROW_BYTES
+from penstock.node import states
 from penstock.settings import Settings, StorageSettings, TaskfluxSettings
+from penstock.storage import feed
+from penstock.storage.errors import DiskExhausted
 from penstock.storage.journalfile import BLOCK, BLOCK_HEADER_BYTES
 from penstock.storage.layout import Layout
-from penstock.storage.records import RECORD_HEADER_BYTES
+from penstock.storage.records import MARK_BYTES, RECORD_HEADER_BYTES
+from penstock.storage.snapshot import SnapshotWriter
 from penstock.testing import OTHER_DOORS_CLOSED, TestServer
 from penstock.wire.native import messages as m
 
@@ -179,9 +186,202 @@ def test_a_reader_that_does_not_read_gets_no_further_piece(tmp_path: Path) -> No
         big.put_many([b"x" * 1_000_000] * 8)
         with HistoryReader(server.url) as reader:
             last = reader.reach().applied_index
-            reader._live().setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            assert reader._link._socket is not None
+            reader._link._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             for _ in range(200):
-                reader._live().sendall(reader._session.call(m.ReadJournal(0, last), reader).frame)
+                reader._link.send(m.ReadJournal(0, last))
             assert big.put(b"still served")
             (keeper,) = {door.keeper for door in server.server.doors}
             assert sum(connection.unsent_bytes for connection in keeper.connections) < 20_000_000
+
+
+# Cuts.
+
+
+def rows_between(reader: HistoryReader, first: int, last: int) -> list[tuple[int, ...]]:
+    return [row for piece in reader.pieces(first, last) for row in rows_of(piece)]
+
+
+def ranges_of(cuts: list[m.Cut], first: int) -> list[tuple[int, int]]:
+    return [*zip([first, *(cut.last_index + 1 for cut in cuts)], [cut.last_index for cut in cuts], strict=False)]
+
+
+def busy(url: str, rounds: int = 12) -> None:
+    """Enough events for many blocks."""
+    with penstock.connect_sync(url) as client:
+        queue = client.queue("busy")
+        queue.create()
+        for number in range(rounds):
+            queue.put_many([b"x" * (number + 1)] * 200)
+
+
+@pytest.mark.parametrize(
+    ("limits", "first"), [({"rows_max": 700}, 0), ({"bytes_max": 100_000}, 5), ({"rows_max": 900, "bytes_max": 1}, 1)]
+)
+def test_cuts_are_the_longest_ranges_within_the_limits(server: TestServer, limits: dict[str, int], first: int) -> None:
+    busy(server.url)
+    with HistoryReader(server.url) as reader:
+        last = reader.reach().applied_index
+        cuts = reader.cuts(first, last, **limits)
+        ranges = ranges_of(cuts, first)
+        assert cuts[-1].last_index == last
+        assert len(cuts) > 3
+        assert [row for each in ranges for row in rows_between(reader, *each)] == rows_between(reader, first, last)
+        # The finest cuts there are: one block, or one entry, each. No range could have had one more.
+        finest = {cut.last_index: cut for cut in reader.cuts(first, last, rows_max=1, bytes_max=1)}
+        assert {cut.last_index for cut in cuts} <= set(finest)
+        for (start, end), cut in zip(ranges, cuts, strict=True):
+            units = [unit for index, unit in finest.items() if start <= index <= end]
+            assert cut.rows == sum(unit.rows for unit in units)
+            # An idle node ends its log with a mark, which may have come in between.
+            assert 0 <= sum(unit.bytes for unit in units) - cut.bytes <= MARK_BYTES
+            fits = all(getattr(cut, name.removesuffix("_max")) <= limit for name, limit in limits.items())
+            assert fits or len(units) == 1
+            following = next((unit for index, unit in finest.items() if index > end), None)
+            assert following is None or any(
+                getattr(cut, name.removesuffix("_max")) + getattr(following, name.removesuffix("_max")) > limit
+                for name, limit in limits.items()
+            )
+
+
+def test_without_a_limit_there_is_one_range_and_its_count_is_exact(server: TestServer) -> None:
+    with HistoryReader(server.url) as reader:
+        last = reader.reach().applied_index
+        (cut,) = reader.cuts(0, last + 10**6)
+        rows = rows_between(reader, 0, last)
+        assert (cut.last_index, cut.rows) == (last, len(rows))
+        assert cut.bytes >= len(rows) * ROW_BYTES + sum(len(entry) for entry in all_entries(reader, last).values())
+
+
+def test_so_many_ranges_and_no_more_are_cut(server: TestServer) -> None:
+    busy(server.url)
+    with HistoryReader(server.url) as reader:
+        last = reader.reach().applied_index
+        every = reader.cuts(0, last, rows_max=1)
+        some = reader.cuts(0, last, rows_max=1, count_max=3)
+        assert [cut.last_index for cut in some] == [cut.last_index for cut in every[:3]]
+        (after,) = reader.cuts(every[2].last_index + 1, last, rows_max=1, count_max=1)
+        assert after.last_index == every[3].last_index
+
+
+def test_entries_that_are_not_there_cannot_be_cut(server: TestServer) -> None:
+    with HistoryReader(server.url) as reader:
+        last = reader.reach().applied_index
+        with pytest.raises(penstock.BadRequest, match="not there yet"):
+            reader.cuts(last + 1, last + 2)
+        with pytest.raises(penstock.BadRequest, match="before the first"):
+            reader.cuts(3, 2)
+
+
+def test_cutting_again_opens_no_sealed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream asks with every poll: what is sealed is known after the first time."""
+    with OnDisk(tmp_path / "data") as server, HistoryReader(server.url) as reader:
+        use(server.url)
+        last = reader.reach().applied_index
+        first_time = reader.cuts(0, last, rows_max=1)
+        opened: list[Path] = []
+        make = feed.FileSource.__init__
+        monkeypatch.setattr(
+            feed.FileSource, "__init__", lambda source, path: (opened.append(path), make(source, path))[1]
+        )
+        assert len(reader.cuts(0, last, rows_max=1)) == len(first_time)
+        assert opened == []
+
+
+# The state.
+
+
+def test_the_state_is_that_of_the_engine(server: TestServer) -> None:
+    with HistoryReader(server.url) as reader:
+        index, blocks = reader.state()
+        assert index == reader.reach().applied_index
+        assert list(blocks) == list(snapshot.begin(server.server.node.engine))
+
+
+def test_the_state_is_of_one_moment_however_the_service_goes_on(
+    server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read a little at a time. In between much is put and taken, and later snapshots take its place."""
+    monkeypatch.setattr(client_history, "_SNAPSHOT_PIECE_BYTES", 32)
+    with HistoryReader(server.url) as reader, penstock.connect_sync(server.url) as client:
+        queue = client.queue("jobs")
+        before = list(snapshot.begin(server.server.node.engine))
+        index, blocks = reader.state()
+        found: list[bytes] = []
+        later = 0
+        for block in blocks:
+            found.append(block)
+            queue.put_many([b"later"] * 10)
+            for message in queue.take_many(5):
+                message.ack()
+            if len(found) % 3 == 0:  # a piece holds three blocks at most, so this one was asked for in between
+                with HistoryReader(server.url) as another:
+                    assert another.state()[0] > index
+                    later += 1
+        assert found == before
+        assert later >= states.HELD_MAX
+
+
+def test_what_is_up_to_date_is_not_taken_again(server: TestServer) -> None:
+    with HistoryReader(server.url) as reader, HistoryReader(server.url) as another:
+        first, _ = reader.state()
+        assert another._ask(m.Snapshot(first, 0)).index == first
+        assert another._ask(m.Snapshot(0, 0)).index == first
+        assert another.state()[0] == first
+
+
+def test_a_snapshot_that_is_no_longer_held_is_told(server: TestServer) -> None:
+    with HistoryReader(server.url) as reader, penstock.connect_sync(server.url) as client:
+        _, blocks = reader.state()
+        for _ in range(states.HELD_MAX):
+            client.queue("jobs").put(b"more")
+            with HistoryReader(server.url) as another:
+                another.state()
+        with pytest.raises(HistoryGone, match="the snapshot at"):
+            next(blocks)
+        # And a state that is asked for anew is there.
+        assert reader.state()[0] == reader.reach().applied_index
+
+
+def test_a_snapshot_of_what_is_not_there_yet_is_refused(server: TestServer) -> None:
+    with HistoryReader(server.url) as reader, pytest.raises(penstock.BadRequest, match="not there yet"):
+        reader._ask(m.Snapshot(10**6, 0))
+
+
+def test_who_does_not_wait_is_told_to_ask_again(server: TestServer) -> None:
+    with HistoryReader(server.url) as reader:
+        applied = reader.reach().applied_index
+        answers = [reader._ask(m.Snapshot(applied, 0)).index]
+        while answers[-1] < 0:
+            answers.append(reader._ask(m.Snapshot(applied, 100)).index)
+        assert (answers[0], answers[-1]) == (-1, applied)
+
+
+def test_without_space_for_a_snapshot_the_state_is_refused_and_the_service_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with OnDisk(tmp_path / "data") as server, HistoryReader(server.url) as reader:
+        use(server.url)
+
+        def full(writer: SnapshotWriter, block: bytes) -> None:
+            raise DiskExhausted("snapshot.write", tmp_path, errno.ENOSPC)
+
+        monkeypatch.setattr(SnapshotWriter, "write_block", full)
+        with pytest.raises(penstock.DiskFull, match="no snapshot could be taken"):
+            reader.state()
+        monkeypatch.undo()
+        use_again = penstock.connect_sync(server.url)
+        with use_again as client:
+            assert client.queue("jobs").put(b"still served")
+        assert reader.state()[0] == reader.reach().applied_index
+
+
+def test_snapshots_that_nobody_reads_are_let_go(server: TestServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "LET_GO_AFTER_S", 0.05)
+    with HistoryReader(server.url) as reader:
+        reader.state()
+        held = server.server.node.feeding.states._held
+        give_up_s = time.monotonic() + 30
+        while held:
+            assert time.monotonic() < give_up_s
+            time.sleep(0.01)

@@ -1,9 +1,10 @@
 """What can be wrong with the bytes of a native connection. Each of these ends the connection.
 
     NativeError
-     └─ FrameError
-         ├─ FrameTooLong   (length, limit)
-         └─ FrameTooShort  (length, limit)
+     ├─ FrameError
+     │   ├─ FrameTooLong   (length, limit)
+     │   └─ FrameTooShort  (length, limit)
+     └─ BadSnapshot        (reason)
 
 What is wrong inside a frame ends nothing: it is answered ``BAD_REQUEST`` and the connection lives.
 """
@@ -44,3 +45,13 @@ class FrameTooShort(FrameError):
 
     def __init__(self, length: int, limit: int) -> None:
         super().__init__(length, limit, f"a frame of {length} bytes cannot hold its header of {limit}")
+
+
+class BadSnapshot(NativeError):
+    """The bytes of a snapshot are not what the node wrote."""
+
+    code = "bad-snapshot"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the snapshot cannot be read: {reason}")
+        self.reason = reason

@@ -39,6 +39,9 @@ READ_JOURNAL: Final = 74
 READ_ENTRIES: Final = 75
 QUEUE_NAMES: Final = 76
 FIND_TIME: Final = 77
+CUT_JOURNAL: Final = 78
+SNAPSHOT: Final = 79
+READ_SNAPSHOT: Final = 80
 
 HELLO: Final = 96
 SUBSCRIBE: Final = 97
@@ -48,6 +51,8 @@ PING: Final = 99
 
 PIECE_BYTES_MAX: Final = 16 * 1024 * 1024
 ENTRIES_PER_READ_MAX: Final = 1_000
+CUTS_MAX: Final = 10_000
+"""So many ranges at most in one answer."""
 
 
 class ListQueues(Struct, array_like=True, gc=False):
@@ -137,6 +142,34 @@ class FindTime(Struct, array_like=True, gc=False):
     """The first entry that was stamped at a time or later."""
 
     time_us: Natural
+
+
+class CutJournal(Struct, array_like=True, gc=False):
+    """Cut some entries into consecutive ranges, each as long as possible within limits of events and bytes.
+
+    A limit of 0 is none. A range has at least one block of the journal, and ends where a block ends.
+    """
+
+    first_index: Natural
+    last_index: Natural
+    rows_max: Natural = 0
+    bytes_max: Natural = 0
+    count_max: Annotated[int, Meta(ge=0, le=CUTS_MAX)] = 0
+
+
+class Snapshot(Struct, array_like=True, gc=False):
+    """Have a snapshot of the state at an entry or a later one. Waits up to ``wait_ms`` for it to be taken."""
+
+    at_least: Natural = 0
+    wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 0
+
+
+class ReadSnapshot(Struct, array_like=True, gc=False):
+    """Some bytes of a snapshot."""
+
+    index: Natural
+    offset: Natural
+    bytes_max: Annotated[int, Meta(ge=1, le=PIECE_BYTES_MAX)] = PIECE_BYTES_MAX
 
 
 class Hello(Struct, array_like=True, gc=False):
@@ -237,6 +270,28 @@ class IndexFound(Struct, array_like=True, gc=False):
     index: int
 
 
+class Cut(Struct, array_like=True, gc=False):
+    """A range of entries: it begins where the one before ended. Events and bytes are those of whole blocks."""
+
+    last_index: int
+    rows: int
+    bytes: int
+
+
+class SnapshotTaken(Struct, array_like=True, gc=False):
+    """A snapshot that can be read."""
+
+    index: int
+    """The entry after which the state was so; -1: it is still being taken, ask again."""
+    bytes: int
+
+
+class SnapshotPiece(Struct, array_like=True, gc=False):
+    """Some bytes of a snapshot; none behind its end."""
+
+    data: bytes
+
+
 REQUESTS: Final[dict[int, type[Any]]] = {
     LIST_QUEUES: ListQueues,
     SHOW_QUEUE: ShowQueue,
@@ -252,6 +307,9 @@ REQUESTS: Final[dict[int, type[Any]]] = {
     READ_ENTRIES: ReadEntries,
     QUEUE_NAMES: QueueNames,
     FIND_TIME: FindTime,
+    CUT_JOURNAL: CutJournal,
+    SNAPSHOT: Snapshot,
+    READ_SNAPSHOT: ReadSnapshot,
     HELLO: Hello,
     SUBSCRIBE: Subscribe,
     UNSUBSCRIBE: Unsubscribe,
@@ -282,6 +340,9 @@ ANSWERS: Final[dict[int, Any]] = {
     READ_ENTRIES: EntriesRead,
     QUEUE_NAMES: list[NamedQueue],
     FIND_TIME: IndexFound,
+    CUT_JOURNAL: list[Cut],
+    SNAPSHOT: SnapshotTaken,
+    READ_SNAPSHOT: SnapshotPiece,
     HELLO: Welcome,
     SUBSCRIBE: answers.Done,
     UNSUBSCRIBE: answers.Done,

@@ -1,0 +1,565 @@
+"""The history out of files: as it was written, to the byte, or an error that names the file; never wrong rows."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from penstock.engine import commands as c
+from penstock.engine import snapshot as engine_snapshot
+from penstock.engine.journal import ROW, ROW_BYTES
+from penstock.engine.machine import Engine
+from penstock.storage import version1 as v1
+from penstock.storage.errors import (
+    Damaged,
+    EntriesGone,
+    NewerVersion,
+    NotADataDirectory,
+    OlderVersion,
+    StorageError,
+    WrongMarker,
+)
+from penstock.storage.history import HistoryFiles
+from penstock.storage.import_version1 import build_engine, read_version1
+from penstock.storage.journal import BLOCK_ROWS
+from penstock.storage.journalfile import BLOCK, BLOCK_HEADER_BYTES, iterate_blocks
+from penstock.storage.layout import Layout
+from penstock.storage.reading import FileSource
+from penstock.storage.records import RECORD_HEADER_BYTES
+from penstock.storage.scan import scan_sealed
+from penstock.wire.native.messages import PIECE_BYTES_MAX, JournalPiece
+from tests.storage.histories import BEGAN_US, Truth, Writer
+from tests.storage.support import CLUSTER_ID, files_of
+
+
+@cache
+def made(tmp: Path) -> tuple[Path, Truth]:
+    """A history of several segments with a snapshot in the middle, and queues made and deleted around it."""
+    writer = Writer(tmp / "data")
+    for name in ("jobs", "early"):
+        writer.apply(c.CreateQueue(name, c.QueueSettings()))
+    writer.apply(c.DeleteQueue("early"))
+    writer.fill(36)
+    writer.snapshot()
+    writer.apply(c.CreateQueue("late", c.QueueSettings()))
+    writer.fill(31)
+    writer.store.close()
+    return tmp / "data", writer.truth
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
+    return made(tmp_path_factory.mktemp("history"))
+
+
+@pytest.fixture
+def data(original: tuple[Path, Truth], tmp_path: Path) -> tuple[Path, Truth]:
+    """A copy that a test may spoil."""
+    shutil.copytree(original[0], tmp_path / "data")
+    return tmp_path / "data", original[1]
+
+
+def rows_of(piece: JournalPiece) -> bytes:
+    rows, at = [], 0
+    while at < len(piece.blocks):
+        _, _, first, last, count, _ = BLOCK.unpack_from(piece.blocks, at)
+        block = piece.blocks[at + BLOCK_HEADER_BYTES : at + BLOCK_HEADER_BYTES + count * ROW_BYTES]
+        at += BLOCK_HEADER_BYTES + len(block)
+        if piece.first_index <= first and last <= piece.last_index:
+            rows.append(block)
+            continue
+        each = [block[start : start + ROW_BYTES] for start in range(0, len(block), ROW_BYTES)]
+        rows += [row for row in each if piece.first_index <= ROW.unpack(row)[0] <= piece.last_index]
+    return b"".join(rows)
+
+
+def entries_of(piece: JournalPiece) -> list[bytes]:
+    offsets = memoryview(piece.offsets).cast("q")
+    found = []
+    for start in offsets[:-1]:
+        at = start - offsets[0]
+        length = int.from_bytes(piece.log[at + 4 : at + 8], "little")
+        found.append(piece.log[at + RECORD_HEADER_BYTES : at + 8 + length])
+    return found
+
+
+def read(
+    history: HistoryFiles, first: int | None = None, last: int | None = None, bytes_max: int = PIECE_BYTES_MAX
+) -> tuple[int, bytes, list[bytes]]:
+    """First index, rows and entries of a history or a part of it."""
+    reach = history.reach()
+    first = reach.first_index if first is None else first
+    last = reach.applied_index if last is None else last
+    rows, entries, expected = [], [], first
+    for piece in history.pieces(first, last, bytes_max=bytes_max):
+        assert piece.first_index == expected
+        expected = piece.last_index + 1
+        rows.append(rows_of(piece))
+        entries += entries_of(piece)
+    assert expected == last + 1
+    return first, b"".join(rows), entries
+
+
+def assert_is_true(history: HistoryFiles, truth: Truth, bytes_max: int = PIECE_BYTES_MAX) -> None:
+    """All of it is there."""
+    first, rows, entries = read(history, bytes_max=bytes_max)
+    assert rows == truth.all_rows(first)
+    assert entries == truth.entries[first:]
+
+
+def assert_is_part(history: HistoryFiles, truth: Truth) -> int:
+    """What is there is right; returns how many entries that are."""
+    first, rows, entries = read(history)
+    assert entries == truth.entries[first : first + len(entries)]
+    assert rows == truth.all_rows(first, first + len(entries) - 1)
+    return len(entries)
+
+
+def snapshot_of(engine: Engine) -> list[bytes]:
+    return list(engine_snapshot.begin(engine))
+
+
+# Where it is found.
+
+
+def as_data_dir(data: Path) -> Path:
+    return data
+
+
+def as_consensus(data: Path) -> Path:
+    return Layout(data).consensus
+
+
+def as_backup(data: Path) -> Path:
+    return Path(shutil.copytree(Layout(data).consensus, data.parent / "backup-of-monday"))
+
+
+@pytest.mark.parametrize("bytes_max", [1, 20_000, PIECE_BYTES_MAX])
+@pytest.mark.parametrize("place", [as_data_dir, as_consensus, as_backup])
+def test_a_stopped_nodes_whole_history_is_read(
+    data: tuple[Path, Truth], place: Callable[[Path], Path], bytes_max: int
+) -> None:
+    path, truth = data
+    assert len(Layout(path).sealed_first_indexes()) > 3
+    with HistoryFiles(place(path)) as history:
+        reach = history.reach()
+        assert (reach.first_index, reach.applied_index) == (0, len(truth.entries) - 1)
+        assert reach.cluster == CLUSTER_ID.hex()
+        assert reach.log_time_us == BEGAN_US + (len(truth.entries) - 1) * 1_000_000
+        assert_is_true(history, truth, bytes_max)
+        index, blocks = history.state()
+        assert (index, list(blocks)) == (len(truth.entries) - 1, snapshot_of(truth.engine))
+
+
+def as_folder(archive: Path) -> Path:
+    return archive
+
+
+def as_logs(archive: Path) -> list[Path]:
+    return sorted(archive.glob("*.log"))
+
+
+def as_everything(archive: Path) -> list[str]:
+    return [str(path) for path in archive.iterdir()]
+
+
+@pytest.mark.parametrize("place", [as_folder, as_logs, as_everything])
+def test_sealed_segments_are_read_by_themselves(data: tuple[Path, Truth], place: Callable[[Path], Path]) -> None:
+    path, truth = data
+    with HistoryFiles(place(Layout(path).archive)) as history:
+        reach = history.reach()
+        assert reach.cluster == ""
+        assert reach.first_index == 0
+        first, rows, entries = read(history)
+        assert (first, len(entries)) == (0, reach.applied_index + 1)
+        assert entries == truth.entries[: len(entries)]
+        assert rows == truth.all_rows(0, len(entries) - 1)
+        index, blocks = history.state()
+        assert index == reach.applied_index
+        # The names that were given in these segments are known, the others are not.
+        names = {"", "jobs", "early"} | ({"late"} if b"late" in b"".join(entries) else set())
+        assert set(history.queue_names().values()) == names
+        assert next(blocks)
+
+
+def test_segments_in_the_middle_tell_their_events_and_no_state(data: tuple[Path, Truth]) -> None:
+    path, truth = data
+    logs = sorted(Layout(path).archive.glob("*.log"))[1:3]
+    with HistoryFiles(logs) as history:
+        assert history.reach().first_index == int(logs[0].stem)
+        assert_is_part(history, truth)
+        assert "jobs" not in history.queue_names().values()
+        with pytest.raises(NotADataDirectory, match="the state cannot be told"):
+            history.state()
+
+
+def test_segments_with_a_hole_between_them_are_refused(data: tuple[Path, Truth]) -> None:
+    logs = sorted(Layout(data[0]).archive.glob("*.log"))
+    with pytest.raises(Damaged, match="the segment before it ends with") as caught:
+        HistoryFiles([logs[0], logs[2]])
+    assert caught.value.file == logs[2]
+
+
+def test_what_is_no_history_is_told(tmp_path: Path) -> None:
+    with pytest.raises(NotADataDirectory, match="does not exist"):
+        HistoryFiles(tmp_path / "nowhere")
+    with pytest.raises(NotADataDirectory, match="has neither"):
+        HistoryFiles(tmp_path)
+    (tmp_path / "00000000000000000000.log").write_bytes(b"")
+    (tmp_path / "notes.txt").write_bytes(b"")
+    with pytest.raises(NotADataDirectory, match="twenty digits"):
+        HistoryFiles([tmp_path / "notes.txt", tmp_path / "00000000000000000000.log"])
+
+
+# The rest of the methods.
+
+
+def test_names_are_those_of_the_snapshot_and_of_what_came_after(data: tuple[Path, Truth]) -> None:
+    path, truth = data
+    st = truth.engine.state
+    expected = {uid: queue.name for uid, queue in st.by_uid.items()} | st.former_names
+    assert set(expected.values()) == {"", "jobs", "early", "late"}
+    with HistoryFiles(path) as history:
+        assert history.queue_names() == expected
+
+
+def test_entries_and_times_are_found(data: tuple[Path, Truth]) -> None:
+    path, truth = data
+    last = len(truth.entries) - 1
+    with HistoryFiles(path) as history:
+        assert history.entries([last, 0, 10**9, 7]) == {index: truth.entries[index] for index in (last, 0, 7)}
+        assert history.find_time(0) == 0
+        assert history.find_time(BEGAN_US + 5_000_001) == 6
+        assert history.find_time(BEGAN_US + 10**12) == last + 1
+
+
+@pytest.mark.parametrize(("rows_max", "bytes_max"), [(600, 0), (0, 60_000), (1, 1), (0, 0)])
+def test_cuts_are_consecutive_and_hold_what_they_say(data: tuple[Path, Truth], rows_max: int, bytes_max: int) -> None:
+    path, truth = data
+    last = len(truth.entries) - 1
+    with HistoryFiles(path) as history:
+        cuts = history.cuts(0, last, rows_max=rows_max, bytes_max=bytes_max)
+        assert sum(cut.rows for cut in cuts) == len(truth.all_rows()) // ROW_BYTES
+        assert sum(cut.bytes for cut in cuts) > len(truth.all_rows()) + sum(map(len, truth.entries))
+        start = 0
+        for cut in cuts:
+            _, rows, _ = read(history, start, cut.last_index)
+            assert len(rows) == cut.rows * ROW_BYTES
+            assert rows == truth.all_rows(start, cut.last_index)
+            start = cut.last_index + 1
+        assert start == last + 1
+        assert (len(cuts) == 1) == (not rows_max and not bytes_max)
+
+
+def test_what_is_not_there_is_not_given(data: tuple[Path, Truth]) -> None:
+    path, truth = data
+    layout = Layout(path)
+    firsts = layout.sealed_first_indexes()
+    for suffix in ("log", "events", "offsets"):
+        (layout.archive / f"{firsts[0]:020d}.{suffix}").unlink()
+    with HistoryFiles(path) as history:
+        assert history.reach().first_index == firsts[1]
+        with pytest.raises(EntriesGone) as caught:
+            next(history.pieces(0, 10))
+        assert (caught.value.wanted, caught.value.first_index) == (0, firsts[1])
+        with pytest.raises(EntriesGone):
+            history.cuts(0, 10)
+        with pytest.raises(ValueError, match="the last one is"):
+            next(history.pieces(len(truth.entries), len(truth.entries) + 1))
+        assert_is_part(history, truth)
+
+
+# Nothing is touched.
+
+
+def fingerprint(path: Path) -> dict[Path, tuple[str, int]]:
+    return {file: (hashlib.sha256(file.read_bytes()).hexdigest(), file.stat().st_mtime_ns) for file in files_of(path)}
+
+
+def test_reading_writes_nothing_and_takes_no_lock(data: tuple[Path, Truth]) -> None:
+    path, truth = data
+    before = fingerprint(path)
+    with HistoryFiles(path) as history:
+        assert_is_true(history, truth)
+        history.queue_names()
+        history.state()
+        assert fingerprint(path) == before
+        Writer(path, truth).store.close()  # would be refused if somebody had the lock
+
+
+# A node that runs.
+
+
+def test_of_a_running_node_what_its_closed_blocks_hold_is_read(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "data")
+    writer.apply(c.CreateQueue("jobs", c.QueueSettings()))
+    with HistoryFiles(tmp_path / "data") as history:
+        assert history.reach().applied_index == -1  # all is in the node's memory
+        counts = [0]
+        for _ in range(6):
+            writer.fill(8)
+            counts.append(assert_is_part(history, writer.truth))
+            assert counts[-1] <= len(writer.truth.entries)
+        assert counts == sorted(counts)
+        assert counts[-1] > counts[1] > 0
+        writer.snapshot()  # with which the node saves what it has in memory
+        assert assert_is_part(history, writer.truth) == len(writer.truth.entries)
+        assert history.state()[0] == len(writer.truth.entries) - 1
+        assert set(history.queue_names().values()) == {"", "jobs"}
+        writer.fill(1)
+        writer.store.close()
+        assert assert_is_part(history, writer.truth) == len(writer.truth.entries)
+
+
+def test_a_reader_waits_for_what_a_running_node_adds(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "data")
+    writer.apply(c.CreateQueue("jobs", c.QueueSettings()))
+    writer.fill(10)
+    with HistoryFiles(tmp_path / "data") as history:
+        known = history.reach().applied_index
+        assert history.reach(known, 0.01).applied_index == known
+        writer.fill(10)
+        assert history.reach(known, 30.0).applied_index > known
+    writer.store.close()
+
+
+# What a crash leaves.
+
+
+def test_events_that_were_in_memory_are_found_again(data: tuple[Path, Truth]) -> None:
+    """However much of the journal's live file is left, and whatever is wrong with it."""
+    path, truth = data
+    live = Layout(path).live_events
+    whole = live.read_bytes()
+    assert len(whole) > 2 * BLOCK_ROWS * ROW_BYTES
+    for length in [0, 3, 20, 24, 25, *range(100, len(whole), 7_919), len(whole)]:
+        live.write_bytes(whole[:length])
+        with HistoryFiles(path) as history:
+            assert_is_true(history, truth)
+    for position in range(0, len(whole), 4_999):
+        live.write_bytes(whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
+        with HistoryFiles(path) as history:
+            assert_is_true(history, truth)
+    live.unlink()
+    with HistoryFiles(path) as history:
+        assert_is_true(history, truth)
+
+
+def test_a_log_that_was_cut_short_ends_earlier_and_is_right(data: tuple[Path, Truth]) -> None:
+    path, truth = data
+    log = Layout(path).log
+    whole = log.read_bytes().rstrip(b"\0")
+    counts = set()
+    for length in range(len(whole), 40, -997):
+        log.write_bytes(whole[:length])
+        with HistoryFiles(path) as history:
+            counts.add(assert_is_part(history, truth))
+    assert max(counts) >= len(truth.entries) - 1
+    assert min(counts) < len(truth.entries) - 5
+
+
+def test_a_roll_that_was_interrupted_loses_nothing(data: tuple[Path, Truth]) -> None:
+    path, truth = data
+    layout = Layout(path)
+    first = layout.sealed_first_indexes()[-1]
+    layout.log.rename(layout.next_log)
+    with HistoryFiles(path) as history:
+        live = assert_is_part(history, truth)
+    assert first < live < len(truth.entries)
+
+
+def test_events_lost_before_the_snapshot_are_told_and_the_rest_is_read(data: tuple[Path, Truth]) -> None:
+    path, truth = data
+    layout = Layout(path)
+    index = engine_snapshot.restore(iter(_blocks(layout))).state.index
+    lost = max(first for first in layout.sealed_first_indexes() if first <= index)
+    for path_ in [*layout.archive.glob("*.events")]:
+        if int(path_.stem) >= lost:
+            path_.unlink()
+    layout.live_events.unlink()
+    layout.tail.unlink()
+    with HistoryFiles(path) as history:
+        with pytest.raises(Damaged, match=f"lacks the events of entries {lost} to"):
+            read(history)
+        _, rows, _ = read(history, index + 1)
+        assert rows == truth.all_rows(index + 1)
+
+
+def _blocks(layout: Layout) -> Iterator[bytes]:
+    from penstock.storage.snapshot import SnapshotReader
+
+    return iter(SnapshotReader(layout.snapshot))
+
+
+# Damage.
+
+
+def read_everything(path: Path | list[Path], truth: Truth) -> None:
+    """Whatever is given out is right; raises ``StorageError`` where it cannot be."""
+    with HistoryFiles(path) as history:
+        assert_is_part(history, truth)
+        history.queue_names()
+
+
+def problem_of(path: Path, truth: Truth) -> StorageError | None:
+    try:
+        read_everything(path, truth)
+    except StorageError as error:
+        return error
+    return None
+
+
+def test_flipped_bits_are_found_wherever_they_are(data: tuple[Path, Truth]) -> None:
+    """In every file, about every 1,500th byte and each of the first hundred: an error with its file, or the truth."""
+    path, truth = data
+    layout = Layout(path)
+    refused = 0
+    sealed = {file for file in layout.archive.iterdir() if file.suffix in (".log", ".events")}
+    for file in files_of(layout.consensus):
+        whole = file.read_bytes().rstrip(b"\0") if file == layout.log else file.read_bytes()
+        for position in sorted({*range(0, min(100, len(whole)), 9), *range(0, len(whole), 1_501)}):
+            spoiled = whole[:position] + bytes([whole[position] ^ 1 << position % 8]) + whole[position + 1 :]
+            file.write_bytes(spoiled)
+            error = problem_of(path, truth)
+            if error is not None:
+                refused += 1
+                assert error.file == file or error.file.stem == file.stem, str(error)
+            else:
+                # Marks inside a log are not given out, so one that is damaged does not matter.
+                assert file not in sealed or file.suffix == ".log", f"{file} at {position}"
+        file.write_bytes(whole)
+    assert refused > 100
+
+
+def boundaries(file: Path) -> list[int]:
+    """Where a file could end so that all that is left of it is good in itself."""
+    with FileSource(file) as source:
+        if file.suffix == ".events":
+            return [block.offset for block in iterate_blocks(source, file)]
+        if file.suffix == ".log":
+            return list(scan_sealed(source, file, None).offsets)[::9]
+    return []
+
+
+def test_files_cut_short_are_found_wherever_they_end(data: tuple[Path, Truth]) -> None:
+    path, truth = data
+    archive = Layout(path).archive
+    logs = sorted(archive.glob("*.log"))
+    for file in sorted(archive.iterdir()):
+        whole = file.read_bytes()
+        for length in sorted({*range(0, 60, 7), *range(0, len(whole), 4_001), *boundaries(file), len(whole) - 1}):
+            file.write_bytes(whole[:length])
+            for place in (path, logs):
+                if file.suffix == ".offsets":
+                    read_everything(place, truth)  # the log is walked instead
+                else:
+                    with pytest.raises(StorageError) as caught:
+                        read_everything(place, truth)
+                    assert caught.value.file.stem == file.stem or place == path
+        file.write_bytes(whole)
+
+
+def test_a_missing_journal_and_a_missing_log_are_told(data: tuple[Path, Truth]) -> None:
+    path, truth = data
+    layout = Layout(path)
+    first, second = layout.sealed_first_indexes()[:2]
+    events = layout.sealed_events(first)
+    events.rename(events.with_suffix(".away"))
+    with pytest.raises(Damaged, match="is missing") as caught:
+        read_everything(path, truth)
+    assert caught.value.file == events
+    events.with_suffix(".away").rename(events)
+    layout.sealed_events(second).write_bytes(events.read_bytes())
+    with pytest.raises(Damaged, match="is of the segment at"):
+        read_everything(path, truth)
+    layout.log.unlink()
+    with pytest.raises(Damaged, match="is missing") as caught:
+        HistoryFiles(path)
+    assert caught.value.file == layout.log
+
+
+def test_another_version_is_told(data: tuple[Path, Truth]) -> None:
+    path, truth = data
+    layout = Layout(path)
+    log = layout.sealed_log(0)
+    whole = log.read_bytes()
+    for version, error in ((3, NewerVersion), (1, OlderVersion), (-5, WrongMarker)):
+        log.write_bytes(whole[:4] + version.to_bytes(4, "little", signed=True) + whole[8:])
+        with pytest.raises(error) as caught:
+            read_everything(path, truth)
+        assert caught.value.file == log
+    log.write_bytes(b"PK\x03\x04" + whole[4:])
+    with pytest.raises(WrongMarker):
+        read_everything([log], truth)
+
+
+# Version 1.
+
+
+def version1(path: Path) -> Path:
+    path.mkdir()
+    items = [(number % 5, b"old %d" % number) for number in range(1_500)]
+    snapshot = v1.Snapshot(10, 3, [v1.SnapshotQueue(b"", v1.UNLIMITED, items), v1.SnapshotQueue(b"mail")])
+    entries = [v1.LogEntry(3, v1.Enqueue(b"mail", number, b"new %d" % number)) for number in range(40)]
+    entries += [v1.LogEntry(4, v1.Dequeue(b"mail")), v1.LogEntry(4, v1.CreateQueue(b"more", 7))]
+    (path / "raft.snapshot").write_bytes(v1.encode_snapshot(snapshot))
+    (path / "raft.log").write_bytes(v1.encode_log(v1.Log(entries)))
+    (path / "raft.metadata").write_bytes(v1.encode_metadata(v1.Metadata(5)))
+    os.utime(path / "raft.log", (1_600_000_000, 1_600_000_000))
+    return path
+
+
+def as_directory(path: Path) -> Path:
+    return path
+
+
+def as_log(path: Path) -> Path:
+    return path / "raft.log"
+
+
+def as_consensus_of_another(path: Path) -> Path:
+    path.rename(path.parent / "consensus")
+    return path.parent
+
+
+@pytest.mark.parametrize("place", [as_directory, as_log, as_consensus_of_another])
+def test_files_of_version_1_have_the_history_of_their_import(tmp_path: Path, place: Callable[[Path], Path]) -> None:
+    (tmp_path / "files").mkdir()
+    path = place(version1(tmp_path / "files" / "version1"))
+    rows: list[bytes] = []
+    entries: list[bytes] = []
+    source = path.parent if path.is_file() else path
+    imported = build_engine(
+        read_version1(source),
+        now_us=1_600_000_000_000_000,
+        record=lambda _index, _term, data, found: (entries.append(data), rows.append(found))[0],
+    )
+    before = fingerprint(source)
+    with HistoryFiles(path) as history:
+        truth = Truth(entries, rows, imported.engine)
+        assert_is_true(history, truth)
+        reach = history.reach()
+        assert (reach.cluster, reach.first_index, reach.log_time_us) == ("", 0, 1_600_000_000_000_000)
+        assert set(history.queue_names().values()) == {"", "mail", "more"}
+        index, blocks = history.state()
+        assert (index, list(blocks)) == (reach.applied_index, snapshot_of(imported.engine))
+        folder = Path(history._temporary.name) if history._temporary is not None else None
+    assert folder is not None
+    assert not folder.exists()
+    assert fingerprint(source) == before
+
+
+def test_damaged_files_of_version_1_are_refused(tmp_path: Path) -> None:
+    path = version1(tmp_path / "version1")
+    log = path / "raft.log"
+    log.write_bytes(log.read_bytes()[:200] + b"\xff" * 64 + log.read_bytes()[264:])
+    with pytest.raises(Damaged) as caught:
+        HistoryFiles(path)
+    assert caught.value.file == log
+    assert caught.value.offset is not None
