@@ -292,7 +292,7 @@ def test_every_folder_of_source_is_a_package() -> None:
     assert [folder for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
 
 
-@pytest.mark.parametrize("name", ["run", "dev"])
+@pytest.mark.parametrize("name", ["run", "spark", "dev"])
 def test_a_lock_pins_by_hash_and_names_no_place_to_download_from(name: str) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
     requirements = [line for line in text.splitlines() if re.match(r"\w", line)]

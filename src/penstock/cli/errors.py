@@ -121,5 +121,6 @@ _EXPLAINERS: Final[dict[str, Callable[[Exception], Failure]]] = {
     "engine": _explain_plainly,
     "wire": _explain_plainly,
     "doors": _explain_plainly,
+    "spark": _explain_plainly,
     "node": _explain_node,
 }

@@ -1,0 +1,1 @@
+"""The data source `penstock`: options, offsets, planning, decoding, reading and writing."""

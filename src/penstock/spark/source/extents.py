@@ -1,0 +1,132 @@
+"""Bytes that lie somewhere in a buffer, as a column of Arrow.
+
+Payloads follow each other in the log with a little between them. An Arrow array over the very buffer, whose values are
+by turns what lies between and a payload, costs nothing per byte; taking every second value of it copies the payloads
+once, into the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.client.errors import BadAnswer
+from penstock.spark.source.rows import Int64s, Records, Rows
+
+_OFFSET_MAX: Final = 2**31 - 1
+
+Fetch = Callable[[list[int]], dict[int, bytes]]
+"""Gives single entries of the log by index; those that are gone are missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Extents:
+    """Bytes of some entries: row ``rows[k]`` has ``sizes[k]`` of them at ``starts[k]`` of the buffer."""
+
+    buffer: bytes
+    rows: Int64s
+    starts: Int64s
+    sizes: Int64s
+
+
+def gather(rows: Rows, part: str, wanted: npt.NDArray[np.bool_], records: Records | None, fetch: Fetch) -> pa.Array:
+    """The payloads or headers (`part`) of the rows that are wanted; null elsewhere, and where the bytes are gone."""
+    count = len(rows)
+    sizes = rows[f"{part}_bytes"].astype(np.int64)
+    # Rows name their place in the array of values; the first value is the empty one, and null is negative.
+    places = np.where(wanted, 0, -1)
+    held = wanted & (sizes > 0)
+    values: list[pa.Array] = [pa.array([b""], pa.binary())]
+    if held.any():
+        rest = held
+        base = 1
+        found: list[_Extents] = []
+        if records is not None:
+            indexes = rows["payload_index"]
+            here = held & (indexes >= records.first_index) & (indexes < records.first_index + len(records.starts))
+            found.append(_in_piece(rows, part, sizes, np.flatnonzero(here), records))
+            rest = held & ~here
+        if rest.any():
+            places[rest] = -1
+            found.append(_in_entries(rows, part, sizes, np.flatnonzero(rest), fetch))
+        for extents in found:
+            if not len(extents.rows):
+                continue
+            array, positions = _values(extents)
+            places[extents.rows] = base + positions
+            values.append(array)
+            base += len(array)
+    if len(values) == 2 and not (places == 0).any():
+        return _take(values[1], places - 1, count)
+    return _take(pa.concat_arrays(values), places, count)
+
+
+def _take(values: pa.Array, places: Int64s, count: int) -> pa.Array:
+    missing = places < 0
+    if not missing.any():
+        return values.take(pa.array(places))
+    if missing.all():
+        return pa.nulls(count, pa.binary())
+    return values.take(pa.array(places, mask=missing))
+
+
+def _in_piece(rows: Rows, part: str, sizes: Int64s, chosen: Int64s, records: Records) -> _Extents:
+    entries = rows["payload_index"][chosen] - records.first_index
+    starts = records.starts[entries] + rows[f"{part}_offset"][chosen]
+    _check(starts + sizes[chosen], records.ends[entries])
+    return _Extents(records.log, chosen, starts, sizes[chosen])
+
+
+def _in_entries(rows: Rows, part: str, sizes: Int64s, chosen: Int64s, fetch: Fetch) -> _Extents:
+    """Bytes of entries before the piece, as a publication refers to them; what is gone is left out."""
+    wanted, entries = np.unique(rows["payload_index"][chosen], return_inverse=True)
+    fetched = fetch(wanted.tolist())
+    bodies = [fetched.get(index, b"") for index in wanted.tolist()]
+    ends = np.cumsum([len(body) for body in bodies])
+    begins = ends - [len(body) for body in bodies]
+    there = np.array([index in fetched for index in wanted.tolist()])[entries]
+    chosen, entries = chosen[there], entries[there]
+    starts = begins[entries] + rows[f"{part}_offset"][chosen]
+    _check(starts + sizes[chosen], ends[entries])
+    return _Extents(b"".join(bodies), chosen, starts, sizes[chosen])
+
+
+def _check(ends: Int64s, limits: Int64s) -> None:
+    """Arrow trusts offsets blindly, so they are looked at here."""
+    if (ends > limits).any():
+        raise BadAnswer("ReadJournal", "an event names bytes behind the end of their entry")
+
+
+def _values(extents: _Extents) -> tuple[pa.Array, Int64s]:
+    """An array that holds all the bytes, and where in it each of them is."""
+    buffer, starts, sizes = extents.buffer, extents.starts, extents.sizes
+    is_addressable = len(buffer) <= _OFFSET_MAX
+    if is_addressable and _rises(starts, sizes):
+        return _interleaved(buffer, starts, sizes), np.arange(0, 2 * len(starts), 2)
+    pairs, positions = np.unique(np.stack((starts, sizes), axis=1), axis=0, return_inverse=True)
+    positions = positions.reshape(-1)
+    starts, sizes = pairs[:, 0], pairs[:, 1]
+    if is_addressable and _rises(starts, sizes):
+        return _interleaved(buffer, starts, sizes), 2 * positions
+    # Bytes that overlap can be named, but no engine of ours does so.
+    pieces = [buffer[at : at + size] for at, size in zip(starts.tolist(), sizes.tolist(), strict=True)]
+    return pa.array(pieces, pa.binary()), positions
+
+
+def _rises(starts: Int64s, sizes: Int64s) -> bool:
+    return bool((starts[1:] >= starts[:-1] + sizes[:-1]).all())
+
+
+def _interleaved(buffer: bytes, starts: Int64s, sizes: Int64s) -> pa.Array:
+    """Value 2k is the k-th of these bytes, between them lies what is between."""
+    offsets = np.empty(2 * len(starts), np.int32)
+    offsets[0::2] = starts
+    offsets[1::2] = starts + sizes
+    return pa.Array.from_buffers(
+        pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)], null_count=0
+    )

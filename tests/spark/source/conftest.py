@@ -1,0 +1,38 @@
+"""What the tests of the data source share: one history with every kind of event, and a node that serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.client.history import HistoryReader
+from tests.spark.source.making import OnDisk, a_bit_of_everything, making
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with a bit of everything, that nobody has open. Read it, copy it, leave it as it is."""
+    path = tmp_path_factory.mktemp("history") / "data"
+    with making(path) as made:
+        a_bit_of_everything(made)
+    return path
+
+
+@pytest.fixture(scope="session")
+def node(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnDisk]:
+    """A node with the same history. Nobody puts anything into it."""
+    import shutil
+
+    copy = tmp_path_factory.mktemp("node") / "data"
+    shutil.copytree(data_dir, copy)
+    with OnDisk(copy) as server:
+        yield server
+
+
+@pytest.fixture
+def reader(node: OnDisk) -> Iterator[HistoryReader]:
+    """The node's history."""
+    with HistoryReader(node.url) as opened:
+        yield opened
