@@ -12,6 +12,8 @@
     lives      one life of the node after the other: start, look, load, kill
     run        a whole run of lives, and what it has come to
     etzel      redelivery of Etzel's messages by the clock on the wall, with and without a kill
+    spark_sink Spark drivers that write into a queue and are killed, and the count of what came through
+    spark_truth the pipeline's tables over generated histories, however their logs are cut
 
 The crash tests (tests/crash) use the same parts.
 """

@@ -1,6 +1,8 @@
 """`python -m soak [--seconds 60] [--seed N]`: load a node and kill it again and again; exit code 1 if it fails.
 
 `python -m soak --etzel-minute` does another thing: it waits for redelivery by the clock on the wall, see `soak.etzel`.
+`python -m soak --spark-kills 20` too: it kills Spark drivers that write into a queue, see `soak.spark_sink`.
+`python -m soak --spark-events 1000000` too: it holds the pipeline's tables against the truth, see `soak.spark_truth`.
 """
 
 from __future__ import annotations
@@ -17,8 +19,11 @@ from typing import Final
 from soak.etzel import etzel_minute
 from soak.memory import shown
 from soak.run import Run, soak
+from soak.spark_sink import kill_drivers
 
 SECONDS_MAX: Final = 7 * 86_400
+SPARK_KILLS_MAX: Final = 10_000
+SPARK_EVENTS_MAX: Final = 1_000_000_000
 _LINE_EVERY_S: Final = {True: 0.2, False: 10.0}
 """How often the progress is written: to a terminal, where the line is rewritten, and elsewhere."""
 _VIOLATIONS_SHOWN: Final = 20
@@ -104,6 +109,36 @@ def wait_a_minute() -> int:
     return 0
 
 
+def kill_spark_drivers(kills: int, seed: int) -> int:
+    """See every row of a stream written once, however often its driver is killed; the exit code."""
+    directory = Path(tempfile.mkdtemp(prefix="penstock-soak-"))
+    print(f"seed {seed}, files in {directory}")
+    outcome = kill_drivers(directory, seed, kills, files=20 + 4 * kills, rows_per_file=2_000, say=print)
+    print(
+        f"\n{outcome.rows:,} rows, {outcome.kills} drivers killed, {outcome.commits_lost} commits lost: "
+        f"{outcome.missing} missing, {outcome.doubled} doubled, {outcome.strange} that nobody wrote"
+    )
+    if not outcome.is_exact:
+        print(f"the files stay in {directory}")
+        return 1
+    shutil.rmtree(directory)
+    return 0
+
+
+def check_spark_tables(events: int, seed: int) -> int:
+    """See the pipeline's tables be true however the log is cut; the exit code."""
+    from soak.spark_truth import check_tables  # what it needs takes seconds to import
+
+    directory = Path(tempfile.mkdtemp(prefix="penstock-soak-"))
+    print(f"seed {seed}, files in {directory}")
+    violations = check_tables(directory, seed, events, print)
+    if violations:
+        print("\n".join(["", f"WRONG ({len(violations)}):", *violations, f"the files stay in {directory}"]))
+        return 1
+    shutil.rmtree(directory)
+    return 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run with these arguments; the exit code."""
     parser = argparse.ArgumentParser(prog="soak", description="Load a node and kill it again and again.")
@@ -112,12 +147,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--etzel-minute", action="store_true", help="instead: see Etzel's redelivery happen after 60 s of real time"
     )
+    parser.add_argument("--spark-kills", type=int, metavar="N", help="instead: kill so many Spark drivers that write")
+    parser.add_argument(
+        "--spark-events", type=int, metavar="N", help="instead: check the pipeline's tables over so many events"
+    )
     options = parser.parse_args(arguments)
+    seed = options.seed if options.seed is not None else secrets.randbelow(2**32)
     if options.etzel_minute:
         return wait_a_minute()
+    if options.spark_kills is not None:
+        if not 0 < options.spark_kills <= SPARK_KILLS_MAX:
+            parser.error(f"--spark-kills must be above 0 and at most {SPARK_KILLS_MAX}")
+        return kill_spark_drivers(options.spark_kills, seed)
+    if options.spark_events is not None:
+        if not 0 < options.spark_events <= SPARK_EVENTS_MAX:
+            parser.error(f"--spark-events must be above 0 and at most {SPARK_EVENTS_MAX}")
+        return check_spark_tables(options.spark_events, seed)
     if not 0 < options.seconds <= SECONDS_MAX:
         parser.error(f"--seconds must be above 0 and at most {SECONDS_MAX}")
-    seed = options.seed if options.seed is not None else secrets.randbelow(2**32)
     directory = Path(tempfile.mkdtemp(prefix="penstock-soak-"))
     print(f"seed {seed}, files in {directory}")
     try:

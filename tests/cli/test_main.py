@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock import __version__
-from penstock.cli import exchanging, storage
+from penstock.cli import exchanging, pipeline, storage
 from penstock.cli.lazy import Lazy, LazyGroup
 from penstock.cli.main import COMMANDS, Root, cli
 from tests.cli.support import Command, run
@@ -51,6 +51,7 @@ def all_commands() -> Iterator[tuple[LazyGroup, str, Lazy]]:
     groups = (
         (cli, COMMANDS),
         (storage.storage, storage.COMMANDS),
+        (pipeline.pipeline, pipeline.COMMANDS),
         (exchanging.import_group, exchanging.IMPORTS),
         (exchanging.export_group, exchanging.EXPORTS),
     )

@@ -17,6 +17,7 @@ from penstock.cli.lazy import Lazy, LazyGroup
 COMMANDS: Final = {
     "The node": {
         "serve": Lazy("penstock.cli.serve:serve", "Run a node."),
+        "up": Lazy("penstock.cli.up:up", "Run a node and, beside it, the data pipeline."),
         "config": Lazy("penstock.cli.config:config", "Show and check the settings of a node."),
         "storage": Lazy("penstock.cli.storage:storage", "Look into the files of a node."),
         "status": Lazy("penstock.cli.status:status", "Show how a node is doing."),
@@ -46,6 +47,9 @@ COMMANDS: Final = {
         "kick": Lazy("penstock.cli.changing:kick", "Make buried or delayed messages ready."),
         "redrive": Lazy("penstock.cli.jobs:redrive", "Move dead letters back to where they came from."),
         "jobs": Lazy("penstock.cli.jobs:jobs", "List redrives, or stop one."),
+    },
+    "Data": {
+        "pipeline": Lazy("penstock.cli.pipeline:pipeline", "Turn the history of a cluster into tables."),
     },
     "Other systems": {
         "import": Lazy("penstock.cli.exchanging:import_group", "Bring messages of another system into a running node."),

@@ -1,0 +1,1 @@
+"""The report: one self-contained page with plots, made from the gold tables."""

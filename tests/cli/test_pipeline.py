@@ -1,0 +1,182 @@
+"""`penstock pipeline`: what it tells of tables and refuses in a sentence; a real run as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from penstock.cli.main import cli
+from penstock.cli.pipeline_running import Told
+from penstock.client import ConnectionLost
+from penstock.spark.pipeline.directory import Directory
+from penstock.spark.pipeline.manifest import File, Gap, Table, new_manifest
+from penstock.spark.pipeline.run import Progress
+from penstock.testing import TestServer
+from tests.cli.support import ROOT, Command, environment
+
+RUN_WITHIN_S = 280.0
+FILE = File("gold/key_bands/2026-01-01/1.parquet", "2026-01-01", 1234, 5000)
+
+
+@pytest.fixture
+def tables(tmp_path: Path, node: TestServer) -> Path:
+    """A directory as a run leaves it, with nothing in the files."""
+    from penstock.client.history import HistoryReader
+
+    with HistoryReader(node.url) as reader:
+        cluster = reader.reach().cluster
+    with Directory(tmp_path / "tables") as directory:
+        directory.begin(new_manifest(cluster, 0, format="parquet", buckets=32))
+        directory.publish({"gold.key_bands": Table(5, 1_767_225_600_000_000, (FILE,))}, gaps=(Gap(1, 3),))
+    return tmp_path / "tables"
+
+
+def test_status_tells_each_table(penstock: Command, tables: Path) -> None:
+    text = penstock("pipeline", "status", "--to", str(tables), "--path", str(tables.parent), code=1).stderr
+    assert "penstock: " in text
+    lines = CliRunner().invoke(cli, ["pipeline", "status", "--to", str(tables)]).stdout.splitlines()
+    assert any(line.split() == ["gap", "entries", "1", "to", "3", "were", "gone"] for line in lines)
+    (row,) = [line.split() for line in lines if line.endswith("gold.key_bands")]
+    assert row[:5] == ["1,234", "1", "4.9", "KiB", "5"]
+    assert row[-2] == "-"
+
+
+def test_status_as_json_with_the_lag_behind_a_node(penstock: Command, node: TestServer, tables: Path) -> None:
+    (told,) = penstock.json("pipeline", "status", "--to", str(tables), "--endpoint", f"{node.host}:{node.port}")
+    found = {table["name"]: table for table in told["tables"]}
+    assert (told["format"], told["gaps"]) == ("parquet", [[1, 3]])
+    gold = found["gold.key_bands"]
+    assert (gold["watermark"], gold["rows"], gold["files"], gold["bytes"]) == (5, 1234, 1, 5000)
+    assert gold["time"] == "2026-01-01T00:00:00+00:00"
+    assert found["bronze.events"]["behind_entries"] - max(0, gold["behind_entries"]) in range(1, 7)
+    assert found["bronze.events"]["behind_seconds"] > 0
+
+
+def test_files_are_listed_one_a_line(penstock: Command, tables: Path) -> None:
+    assert penstock("pipeline", "files", str(tables), "gold.key_bands").stdout == f"{tables / FILE.path}\n"
+    assert penstock("pipeline", "files", str(tables), "bronze.events").stdout == ""
+    assert "there are bronze.events" in penstock("pipeline", "files", str(tables), "gold.x", code=1).stderr
+
+
+@pytest.mark.parametrize("args", [["status", "--to"], ["files"], ["report", "--from"]])
+def test_where_there_are_no_tables_the_command_that_makes_them_is_told(
+    penstock: Command, tmp_path: Path, args: list[str]
+) -> None:
+    table = ["gold.key_bands"] if args == ["files"] else []
+    text = penstock("pipeline", *args, str(tmp_path), *table, code=1).stderr
+    assert text == (f"penstock: {tmp_path} has no tables yet; `penstock pipeline run --to {tmp_path}` makes them\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["--once", "--continuous"], "--once runs once"),
+        (["--every", "10ms"], "--every is at least 1 s"),
+        (["--master", "spark://a:1", "--remote", "sc://b:2"], "give one of them"),
+        (["--endpoint", "a:1", "--path", "."], "give one of them"),
+        (["--format", "orc"], "'orc' is not one of"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_before_spark_starts(
+    penstock: Command, args: list[str], complaint: str
+) -> None:
+    assert complaint in penstock("pipeline", "run", *args, code=2).stderr
+
+
+def test_without_java_the_command_that_helps_is_told(
+    penstock: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", "")
+    text = penstock("pipeline", "run", "--to", str(tmp_path / "tables"), code=1).stderr
+    assert text.startswith("penstock: Spark needs Java 17 or newer, and there is none; ")
+    assert "apt-get install default-jre-headless" in text
+    assert not (tmp_path / "tables").exists()
+
+
+def test_without_the_extra_the_command_that_helps_is_told(
+    penstock: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.spark import session
+
+    monkeypatch.setattr(session, "find_spec", lambda package: None)
+    text = penstock("pipeline", "run", "--to", str(tmp_path), code=1).stderr
+    assert text == "penstock: pyspark is not installed; it comes with: pip install 'penstock[spark]'\n"
+
+
+def test_lines_tell_what_was_done_and_a_failure_once(capsys: pytest.CaptureFixture[str]) -> None:
+    now = [0.0]
+    done: list[int] = []
+    with Told(clock=lambda: now[0]) as told:
+        told.published = lambda: done.append(1)
+        for _ in range(2):
+            told.failure(ConnectionLost("127.0.0.1:1", "refused"))
+        told.progress(Progress("bronze", -1, -1, 200, 0, 0.1))
+        now[0] = 20.0
+        told.progress(Progress("silver", -1, -1, 200, 5000, 20.0))
+        told.progress(Progress("done", -1, 200, 200, 5000, 25.0))
+        told.done()
+        told.done()
+    assert capsys.readouterr().err.splitlines() == [
+        "penstock: no connection to 127.0.0.1:1: refused; trying again",
+        "penstock: silver: entry -1 of 200, 5,000 events so far",
+        "penstock: going on",
+        "penstock: 5,000 events up to entry 200 in 25 s (200 a second)",
+    ]
+    assert done == [1, 1]
+
+
+def start(*args: str, cwd: Path) -> subprocess.Popen[str]:
+    """The command as a process of its own."""
+    command = [sys.executable, "-m", "penstock", "pipeline", "run", "--master", "local[2]", *args]
+    env = environment({"PYTHONPATH": f"{ROOT / 'src'}"})
+    return subprocess.Popen(command, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java: apt-get install default-jre-headless")
+def test_a_run_from_the_first_put_to_the_report_and_a_stop_by_signal(
+    penstock: Command, node: TestServer, queue: str, tmp_path: Path
+) -> None:
+    """Every table as a Delta table too, the page beside them; SIGTERM ends it after its step."""
+    penstock("put", queue, "hello")
+    penstock("take", queue, "--ack")
+    tables, page = tmp_path / "tables", tmp_path / "report.html"
+    options = ["--endpoint", f"{node.host}:{node.port}", "--to", str(tables), "--format", "delta"]
+    process = start("--every", "1s", *options, "--report", str(page), cwd=tmp_path)
+    lines: list[str] = []
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            lines.append(line)
+            if "events up to entry" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        _, rest = process.communicate(timeout=RUN_WITHIN_S)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    assert process.returncode == 0, "".join(lines) + rest
+    assert page.read_text(encoding="utf-8").startswith("<!")
+    (told,) = penstock.json("pipeline", "status", "--to", str(tables))
+    assert told["format"] == "delta"
+    assert told["tables"][0]["rows"] > 0
+    (figures,) = penstock.json("pipeline", "report", "--from", str(tables))
+    assert queue in json.dumps(figures)
+    assert _messages(tables, queue) == ["acked"]
+
+
+def _messages(tables: Path, queue: str) -> list[Any]:
+    """The outcomes of a queue's messages, by its Delta table."""
+    from deltalake import DeltaTable
+
+    rows = DeltaTable(str(tables / "silver" / "messages")).to_pyarrow_table().to_pylist()
+    return [row["outcome"] for row in rows if row["queue"] == queue]

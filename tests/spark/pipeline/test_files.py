@@ -1,0 +1,164 @@
+"""Files of tables: rows go to their parts, figures are exact, compaction changes files and not rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.spark.pipeline.compaction import FILES_MAX, STEPS_BYTES, choose, compact
+from penstock.spark.pipeline.files import PART, PartWriter, Target, write_frame
+from penstock.spark.pipeline.manifest import File, Table, bucket_part, new_manifest
+from penstock.spark.pipeline.silver import day_of, message_bucket
+from penstock.spark.pipeline.slices import next_slice
+from penstock.spark.pipeline.tables import read_files
+from penstock.spark.schemas import KEY_BANDS, arrow_schema
+from tests.spark.generated.comparing import differences
+from tests.spark.pipeline.keeping import DAY, DAY_US, table_of, write_events
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAY_LENGTH_US = 86_400_000_000
+
+
+def small(number: int, size_bytes: int = 1000, part: str = DAY) -> File:
+    """A file of one entry."""
+    return File(f"{number:05d}", part, 1, size_bytes, number, number)
+
+
+def test_events_go_to_their_days(tmp_path: Path) -> None:
+    """Also where a day ends in the middle of a batch; to the microsecond."""
+    files = write_events(tmp_path, 0, 5, step_us=DAY_LENGTH_US // 2)
+    assert [(file.part, file.rows) for file in files] == [("2026-01-01", 2), ("2026-01-02", 2), ("2026-01-03", 1)]
+    last = write_events(tmp_path, 1, 2, step_us=DAY_LENGTH_US - 1)
+    assert [file.part for file in last] == ["2026-01-01", "2026-01-02"]
+
+
+def test_the_figures_of_a_file_are_those_of_its_rows(tmp_path: Path) -> None:
+    (file,) = write_events(tmp_path, 5, 20)
+    assert (file.rows, file.first_index, file.last_index, file.broadcasts) == (20, 5, 24, 2)
+    assert (file.first_us, file.last_us) == (DAY_US + 5000, DAY_US + 24000)
+    assert file.bytes == (tmp_path / file.path).stat().st_size
+    assert pq.read_schema(tmp_path / file.path).metadata[b"penstock.watermark"] == b"24"
+
+
+def test_parts_that_take_turns_keep_their_rows_in_order(tmp_path: Path) -> None:
+    schema = arrow_schema(KEY_BANDS)
+    writer = PartWriter(Target(tmp_path, "gold.key_bands", 1))
+    for start in range(0, 30, 10):
+        rows = [{"queue_uid": number, "minute": number * 60_000_000} for number in range(start, start + 10)]
+        batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+        writer.write_split(batch.append_column(PART, pa.array([f"part-{number % 3}" for number in range(10)])))
+    files = writer.close()
+    assert [file.part for file in files] == ["part-0", "part-1", "part-2"]
+    found = [pq.read_table(tmp_path / file.path)["queue_uid"].to_pylist() for file in files]
+    assert found == [[n for n in range(30) if n % 10 % 3 == part] for part in range(3)]
+
+
+def test_a_slice_is_made_of_whole_files_and_begins_where_silver_is() -> None:
+    files = tuple(File(str(n), DAY, 100, 1, n * 10, n * 10 + 9, n * 1000, n * 1000 + 900) for n in range(5))
+    bronze = Table(55, 4900, files)
+    part = next_slice(bronze, Table(-1), 250)
+    assert (part.after_index, part.last_index, part.files) == (-1, 19, files[:2])
+    assert (part.from_us, part.last_us) == (0, 1900)
+    # The third file is only half taken in: what is new in it is not earlier than what is known.
+    part = next_slice(bronze, Table(25, 2500), 10_000)
+    assert (part.last_index, part.files, part.from_us, part.last_us) == (55, files[2:], 2500, 4900)
+    assert next_slice(bronze, Table(-1), 1).files == files[:1]
+    nothing = next_slice(bronze, Table(50, 4900), 100)
+    assert (nothing.last_index, nothing.files, nothing.last_us) == (55, (), 4900)
+
+
+def test_few_small_files_are_left_alone() -> None:
+    assert choose(Table(1, 1, tuple(small(n) for n in range(FILES_MAX)))) == []
+
+
+def test_too_many_small_neighbours_are_joined_by_day() -> None:
+    files = [small(n, part=part) for part in ("2026-01-01", "2026-01-02") for n in range(FILES_MAX + 1)]
+    runs = choose(Table(1, 1, (*reversed(files), *(small(n, part=bucket_part(n)) for n in range(32)))))
+    assert [[file.path for file in run] for run in runs] == [[f"{n:05d}" for n in range(FILES_MAX + 1)]] * 2
+
+
+def test_a_large_file_is_not_written_again_for_a_few_small_ones() -> None:
+    large, larger = small(0, STEPS_BYTES[0]), small(1, STEPS_BYTES[-1])
+    tiny = [small(n) for n in range(2, 3 + FILES_MAX)]
+    assert choose(Table(1, 1, (large, larger, *tiny))) == [tiny]
+    assert choose(Table(1, 1, (large, *tiny[1:]))) == []
+    middling = [small(n, STEPS_BYTES[0]) for n in range(FILES_MAX + 1)]
+    assert choose(Table(1, 1, (*middling, small(100)))) == [[*middling, small(100)]]
+
+
+def test_the_number_of_files_stays_small_and_each_row_is_written_a_few_times() -> None:
+    """A file of 100 kB a second for three hours."""
+    files: list[File] = []
+    written_bytes = 0
+    for number in range(3 * 3600):
+        files.append(small(number, 100_000))
+        for run in choose(Table(1, 1, tuple(files))):
+            joined = File(f"j{number}", DAY, 1, sum(f.bytes for f in run), run[0].first_index, run[-1].last_index)
+            files = sorted([*(f for f in files if f not in run), joined], key=lambda file: file.first_index)
+            written_bytes += joined.bytes
+        assert len(files) <= 3 * FILES_MAX + 20
+    assert written_bytes < 5 * 3 * 3600 * 100_000
+
+
+def test_compaction_keeps_the_rows_and_their_order(spark: SparkSession, tmp_path: Path) -> None:
+    files = [file for n in range(20) for file in write_events(tmp_path, n * 10, 10)]
+    table = Table(199, DAY_US, tuple(files))
+    runs = choose(table)
+    assert len(runs) == 1
+    joined = compact(spark, tmp_path, "bronze.events", table, runs)
+    (file,) = joined.files
+    assert (file.rows, file.first_index, file.last_index, file.broadcasts) == (200, 0, 199, 20)
+    assert (joined.watermark, joined.time_us) == (199, DAY_US)
+    manifest = new_manifest("c", 0, format="parquet", buckets=32)
+    manifest.tables["bronze.events"] = table
+    before = table_of(tmp_path, manifest, "bronze.events")
+    manifest.tables["bronze.events"] = joined
+    after = table_of(tmp_path, manifest, "bronze.events")
+    assert after.equals(before)
+    assert differences("bronze.events", before, after) == []
+
+
+@pytest.mark.parametrize("folder", ["plain", "with space", "a [b] {c}*?"])
+def test_spark_reads_what_was_written_wherever_it_lies(spark: SparkSession, tmp_path: Path, folder: str) -> None:
+    directory = tmp_path / folder
+    files = write_events(directory, 0, 30)
+    frame = read_files(spark, directory, "bronze.events", files)
+    assert frame.count() == 30
+    assert frame.where("index = 3").first().headers == {"a": "b"}
+
+
+def test_a_frame_is_written_by_parts(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(0, 5000, 1, 2).selectExpr(
+        *("id % 7 queue_uid", "'q' queue", "timestamp_micros(id) minute", "'b' band", "id arrivals"),
+        f"concat('part-', id % 3) {PART}",
+    )
+    files = write_frame(rows, Target(tmp_path, "gold.key_bands", 9))
+    assert [file.part for file in files] == ["part-0"] * 2 + ["part-1"] * 2 + ["part-2"] * 2
+    assert sum(file.rows for file in files) == 5000
+    found = [pq.read_table(tmp_path / file.path)["arrivals"].to_pylist() for file in files]
+    assert sorted(number for numbers in found for number in numbers) == list(range(5000))
+
+
+def test_neighbouring_messages_are_in_one_bucket(spark: SparkSession) -> None:
+    """What happens to messages of one time touches few buckets; over time all are used."""
+    rows = spark.range(0, 64 << 16, 1 << 10).selectExpr("5 queue_uid", "id")
+    buckets = [row[0] for row in rows.select(message_bucket(64)).collect()]
+    blocks = [set(buckets[start : start + 64]) for start in range(0, len(buckets), 64)]
+    assert all(len(block) == 1 for block in blocks)
+    assert len(set(buckets)) > 32
+
+
+def test_days_are_those_of_utc_whatever_the_session_says(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        moments = [DAY_US - 1, DAY_US, DAY_US + DAY_LENGTH_US - 1]
+        frame = spark.createDataFrame([(each,) for each in moments], "us bigint").selectExpr("timestamp_micros(us) t")
+        assert [row[0] for row in frame.select(day_of("t")).collect()] == ["2025-12-31", DAY, DAY]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
