@@ -2,13 +2,15 @@
 #
 #   .venv/bin/python   the bare environment
 #   .venv/.run         requirements/run.txt and the package itself are installed: enough for `make run`
+#   .venv/.spark       requirements/spark.txt too: the data pipeline
 #   .venv/.dev         requirements/dev.txt too: tests, linters, benchmarks
 #   .venv/.node        what examples/etzel_worker needs: node, and its lock's packages in node_modules
 #   .venv/.browser     Debian's chromium, for the tests in a browser
+#   .venv/.java        a Java that runs Spark
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint format bench fuzz soak lock clean
+.PHONY: help run spark-ready test lint format bench fuzz soak lock clean
 
 # Passed on to the program that a target starts: make test ARGS="-k settings -x"
 ARGS ?=
@@ -16,7 +18,7 @@ ARGS ?=
 PYTHON ?=
 PYTHON_CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11
 
-PIP := .venv/bin/python -m pip --disable-pip-version-check --quiet
+PIP := .venv/bin/python -m pip --disable-pip-version-check
 COMPILE := .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-config --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
@@ -24,10 +26,14 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  Arguments go in ARGS: make run ARGS="--data-dir /var/lib/penstock"'
 
-run: .venv/.run ## start a node on this machine (penstock serve)
-	@.venv/bin/penstock serve $(ARGS)
+run: .venv/.run ## start a node on this machine and, beside it, the data pipeline (penstock up)
+	@.venv/bin/penstock up --prepare "make --no-print-directory spark-ready" $(ARGS)
 
-test: .venv/.dev .venv/.node .venv/.browser ## run all tests
+# What `penstock up` runs once its doors are open. It says itself what to do where Java cannot be had.
+spark-ready: .venv/.spark
+	@$(MAKE) --no-print-directory .venv/.java 2>/dev/null
+
+test: .venv/.dev .venv/.node .venv/.browser .venv/.java ## run all tests
 	.venv/bin/python -m pytest $(ARGS)
 
 lint: .venv/.dev ## check style, formatting and types
@@ -50,23 +56,32 @@ soak: .venv/.dev ## load a node and kill it again and again
 
 lock: .venv/.dev ## choose the newest allowed dependencies and write requirements/*.txt
 	$(COMPILE) --upgrade --group build --extra monique pyproject.toml --output-file requirements/run.txt
-	$(COMPILE) --upgrade --group build --extra monique --extra dev --constraint requirements/run.txt pyproject.toml \
-		--output-file requirements/dev.txt
+	$(COMPILE) --upgrade --group build --extra monique --extra spark --extra delta \
+		--constraint requirements/run.txt pyproject.toml --output-file requirements/spark.txt
+	$(COMPILE) --upgrade --group build --extra monique --extra spark --extra delta --extra dev \
+		--constraint requirements/spark.txt pyproject.toml --output-file requirements/dev.txt
 
 clean: ## remove .venv, caches and build output; data directories stay
 	rm -rf .venv .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist examples/etzel_worker/node_modules
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-.venv/.dev: requirements/dev.txt .venv/.run
+.venv/.dev: requirements/dev.txt .venv/.spark
 	@echo "Installing the development tools into .venv ..."
-	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@$(PIP) install --quiet --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# pyspark comes as source and is built by the locked setuptools; its size is what takes the time, so pip shows its progress.
+.venv/.spark: requirements/spark.txt .venv/.run
+	@echo "Installing Spark into .venv (450 MB; this takes a minute or two) ..."
+	@[ -t 1 ] || quiet=--quiet; \
+	$(PIP) install $$quiet --no-build-isolation --require-hashes -r requirements/spark.txt
 	@touch $@
 
 # The package is built by the locked hatchling, so nothing outside the lock is ever fetched.
 .venv/.run: requirements/run.txt pyproject.toml | .venv/bin/python
 	@echo "Installing Penstock into .venv ..."
-	@$(PIP) install --require-hashes -r requirements/run.txt
-	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(PIP) install --quiet --require-hashes -r requirements/run.txt
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # Some tests need programs that pip cannot bring. Root gets those that are missing from Debian, everybody else is told
@@ -102,6 +117,16 @@ endef
 	else \
 		echo "Tests in a browser are skipped: they need chromium." >&2; \
 		echo "On Debian: sudo apt-get install chromium" >&2; \
+	fi
+
+.venv/.java: | .venv/.run
+	@good() { .venv/bin/python -c 'from penstock.spark.session import check_java; check_java()' 2>/dev/null; }; \
+	good || { $(call from_debian,default-jre-headless,Spark); }; \
+	if good; then \
+		touch $@; \
+	else \
+		echo "Tests with Spark are skipped: it needs Java 17 or newer." >&2; \
+		echo "On Debian or Ubuntu: sudo apt-get install default-jre-headless" >&2; \
 	fi
 
 # Debian ships python3 without venv; root gets it installed, everybody else is told how.

@@ -64,11 +64,11 @@ def run(*args: str, env: Mapping[str, str] | None = None, cwd: Path | None = Non
 
 
 @contextmanager
-def started(*args: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+def started(*args: str, cwd: Path, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
     """`python -m penstock` as a process that runs on; killed at the end if it still does."""
     process = subprocess.Popen(
         [sys.executable, "-m", "penstock", *args],
-        env=environment(),
+        env=environment(env),
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -24,6 +24,7 @@ PROMISED_DEFAULTS = {
     "storage.snapshot_bytes": 256 * 1024**2,
     "storage.reserve_bytes": 64 * 1024**2,
     "storage.sync_thread": "auto",
+    "storage.parquet": False,
     "limits.memory_bytes": 0,
     "limits.payload_bytes": 16 * 1024**2,
     "limits.connections": 10_000,

@@ -7,9 +7,9 @@ import logging
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import click
 
@@ -31,6 +31,18 @@ _MODES: Final = {
 _WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
+class Companion(Protocol):
+    """What runs beside a node: from when the doors are open until the node is told to stop."""
+
+    def announce(self, server: Server) -> Iterator[str]:
+        """Its lines in the node's announcement."""
+        ...
+
+    async def run(self, server: Server) -> None:
+        """Do its work; cancelled when the node stops, which waits for its end."""
+        ...
+
+
 @click.command(cls=SettingsCommand)
 @config_option
 def serve(config_path: str | None, **options: Any) -> None:
@@ -40,10 +52,19 @@ def serve(config_path: str | None, **options: Any) -> None:
     what is in flight is finished first. The exit code is 2 for settings that are wrong, 1 for files that cannot be
     started from and ports that cannot be listened on, 70 when the disk failed under it.
     """
-    settings = load_settings(config_path, options)
+    run_node(load_settings(config_path, options))
+
+
+def run_node(settings: Settings, companion: Companion | None = None) -> None:
+    """Run a node, and what is to run beside it, until a signal stops them."""
     set_up_logging(settings.log_level, settings.log_format)
+    companions = [] if companion is None else [companion]
+    if settings.storage.parquet:
+        from penstock.cli.parquet import ParquetBeside
+
+        companions.append(ParquetBeside(settings))
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(settings))
+        runner.run(_serve(settings, companions))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -56,18 +77,24 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, companions: Sequence[Companion]) -> None:
     server = Server(settings)
     await server.start()
+    beside: list[asyncio.Task[None]] = []
     try:
         stop = _stop_signal()
-        click.echo("\n".join(announcement(server)))
+        click.echo("\n".join(announcement(server, companions)))
         sys.stdout.flush()
+        beside += [asyncio.create_task(each.run(server)) for each in companions]
         either: set[asyncio.Future[Any]] = {stop, server.node.failed}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if stop.done():
             log.info("%s: the node stops", stop.result())
     finally:
+        for task in beside:
+            task.cancel()
+        if beside:
+            await asyncio.wait(beside)
         await server.stop()
     if server.node.failed.done():
         raise server.node.failed.result()
@@ -89,7 +116,7 @@ def _stop_signal() -> asyncio.Future[str]:
     return stop
 
 
-def announcement(server: Server) -> Iterator[str]:
+def announcement(server: Server, companions: Sequence[Companion] = ()) -> Iterator[str]:
     """What a node says of itself when it is ready; its last line is the one that scripts wait for."""
     settings = server.settings
     for listener in server.listeners:
@@ -98,11 +125,13 @@ def announcement(server: Server) -> Iterator[str]:
     if not server.listeners:
         yield "doors     none is open"
     yield f"data      {Path(settings.data_dir).resolve()}"
+    for companion in companions:
+        yield from companion.announce(server)
     mode = settings.storage.mode
     yield f"mode      {mode}: {_MODES[mode].format(interval_ms=settings.storage.interval_ms)}"
     for note in server.notes:
         yield f"mended    {note}"
-    native = next((listener for listener in server.listeners if listener.door == "taskflux"), None)
+    native = native_listener(server)
     if native is not None:
         yield ""
         yield "Try it in another terminal:"
@@ -111,9 +140,18 @@ def announcement(server: Server) -> Iterator[str]:
     yield f"Penstock {__version__} is ready."
 
 
+def native_listener(server: Server) -> Listener | None:
+    """Where the native protocol is spoken, if it is."""
+    return next((listener for listener in server.listeners if listener.door == "taskflux"), None)
+
+
+def own_endpoint(listener: Listener) -> str:
+    """`host:port` by which a program on this machine reaches a listener."""
+    return _address(_WILDCARDS.get(listener.host, listener.host), listener.port)
+
+
 def _tries(listener: Listener) -> Iterator[str]:
-    host = _WILDCARDS.get(listener.host, listener.host)
-    url = f"penstock://{_address(host, listener.port)}"
+    url = f"penstock://{own_endpoint(listener)}"
     command = own_command()
     if url != DEFAULT_URL:
         yield f"export PENSTOCK_URL={url}"

@@ -58,6 +58,9 @@ class StorageSettings(Struct, frozen=True, kw_only=True):
     sync_thread: Annotated[
         SyncThread, Meta(description="Whether syncs run on a thread of their own; auto decides by the load")
     ] = "auto"
+    parquet: Annotated[
+        bool, Meta(description="Sealed segments are written as Parquet, too; needs pyarrow, of the extra spark")
+    ] = False
 
 
 class LimitsSettings(Struct, frozen=True, kw_only=True):
