@@ -19,6 +19,7 @@ from bench.servers import Workshop
 
 _FULL_RECORDS = 5_000_000
 _FULL_BURST_MESSAGES = 1_000_000
+_FULL_EVENTS = 20_000_000
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -36,7 +37,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--full",
         action="store_true",
-        help=f"with a backlog of {_FULL_RECORDS:,} records and a burst of {_FULL_BURST_MESSAGES:,} messages too",
+        help=f"with a backlog of {_FULL_RECORDS:,} records and a burst of {_FULL_BURST_MESSAGES:,} messages too, and "
+        f"a history of {_FULL_EVENTS:,} events",
     )
     parser.add_argument("--penstock", metavar="COMMAND", help="the command to measure (default: penstock of this venv)")
     parsed = parser.parse_args(arguments)
@@ -90,6 +92,7 @@ def main() -> int:
         seconds=arguments.seconds,
         full_records=_FULL_RECORDS if arguments.full else 0,
         full_burst_messages=_FULL_BURST_MESSAGES if arguments.full else 0,
+        long_events=_FULL_EVENTS if arguments.full else Plan.long_events,
     )
     try:
         return run(arguments, plan)

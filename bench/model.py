@@ -26,11 +26,14 @@ class Figure:
 
 FIGURES: dict[str, Figure] = {
     "rate_per_s": Figure("messages/s", "/s"),
+    "rows_per_s": Figure("rows/s", "/s"),
     "cpu_us": Figure("server µs/msg", " µs", 2),
     "p50_ms": Figure("p50 ms", " ms", 3),
     "p99_ms": Figure("p99 ms", " ms", 3),
     "max_ms": Figure("max ms", " ms", 1),
+    "read_mb_per_s": Figure("read MB/s", " MB/s"),
     "start_s": Figure("start s", " s", 2),
+    "run_s": Figure("run s", " s", 1),
     "memory_mb": Figure("memory MB", " MB"),
     "growth_mb": Figure("growth MB", " MB", 1),
     "bytes_per_record": Figure("B/record", " B"),
@@ -59,6 +62,14 @@ class Plan:
     """Messages published without a look at the answers."""
     full_burst_messages: int = 0
     """The same for the largest burst; 0 leaves it out."""
+    spark_events: int = 3_000_000
+    """Events of the history that Spark reads."""
+    sink_records: int = 300_000
+    """Records that Spark writes."""
+    increment_events: int = 1_000_000
+    """Events that are new in a run of the pipeline, after `short_events` and after `long_events`."""
+    short_events: int = 1_000_000
+    long_events: int = 4_000_000
 
 
 @dataclass(frozen=True)
