@@ -38,6 +38,10 @@ from tests.storage.histories import BEGAN_US, Truth, Writer
 from tests.storage.support import CLUSTER_ID, files_of
 
 
+KILLED_TAIL = "tail-of-the-snapshot"
+"""What a node that is killed leaves in place of the tail that one that stops writes."""
+
+
 @cache
 def made(tmp: Path) -> tuple[Path, Truth]:
     """A history of several segments with a snapshot in the middle, and queues made and deleted around it."""
@@ -47,9 +51,11 @@ def made(tmp: Path) -> tuple[Path, Truth]:
     writer.apply(c.DeleteQueue("early"))
     writer.fill(36)
     writer.snapshot()
+    tail = Layout(tmp / "data").tail.read_bytes()
     writer.apply(c.CreateQueue("late", c.QueueSettings()))
     writer.fill(31)
     writer.store.close()
+    (tmp / "data" / KILLED_TAIL).write_bytes(tail)
     return tmp / "data", writer.truth
 
 
@@ -140,8 +146,24 @@ def as_backup(data: Path) -> Path:
     return Path(shutil.copytree(Layout(data).consensus, data.parent / "backup-of-monday"))
 
 
+def as_killed(data: Path) -> Path:
+    (data / KILLED_TAIL).replace(Layout(data).tail)
+    return data
+
+
+def test_a_node_that_stopped_is_read_without_applying_its_log(
+    data: tuple[Path, Truth], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, truth = data
+    monkeypatch.setattr(Engine, "apply", None)
+    with HistoryFiles(path) as history:
+        assert_is_true(history, truth)
+    with HistoryFiles(as_killed(path)) as history, pytest.raises(TypeError):
+        assert_is_true(history, truth)
+
+
 @pytest.mark.parametrize("bytes_max", [1, 20_000, PIECE_BYTES_MAX])
-@pytest.mark.parametrize("place", [as_data_dir, as_consensus, as_backup])
+@pytest.mark.parametrize("place", [as_data_dir, as_consensus, as_backup, as_killed])
 def test_a_stopped_nodes_whole_history_is_read(
     data: tuple[Path, Truth], place: Callable[[Path], Path], bytes_max: int
 ) -> None:

@@ -82,7 +82,7 @@ def test_the_journal_and_its_tail_are_listed(layout: Layout) -> None:
     assert kinds(lines)["row"] == len(all_rows(0, layout.sealed_first_indexes()[1])) // 16
     assert [line.fields["data"] for line in lines if line.fields.get("index") == 1] == ["row 0", "row 1", "row 2"]
     (tail,) = describe(layout.tail)
-    assert tail.fields["last_index"] == 95
+    assert tail.fields["last_index"] == 99
     assert next(describe(layout.live_events)).kind == "header"
 
 

@@ -190,6 +190,15 @@ class Journal:
             self._disk, self._layout.temp / self._layout.tail.name, self._layout.tail, encode_tail(tail), "tail"
         )
 
+    def save_all(self) -> None:
+        """Put the rows in memory beside the file, so that whoever reads it after a stop need not apply the log again.
+
+        The tail that is replaced may hold rows that no synced block has, so what has been written is synced first.
+        """
+        if self._descriptor >= 0:
+            self.sync(self._descriptor)
+            self.save_tail(self.tail(self.last_index))
+
     def dup(self) -> int:
         """A descriptor of the live file that stays good when the file is sealed."""
         return os.dup(self._descriptor)
