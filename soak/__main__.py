@@ -3,6 +3,7 @@
 `python -m soak --etzel-minute` does another thing: it waits for redelivery by the clock on the wall, see `soak.etzel`.
 `python -m soak --spark-kills 20` too: it kills Spark drivers that write into a queue, see `soak.spark_sink`.
 `python -m soak --spark-events 1000000` too: it holds the pipeline's tables against the truth, see `soak.spark_truth`.
+`python -m soak --long-tests` runs the tests that are too long for `make test`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -151,8 +153,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--spark-events", type=int, metavar="N", help="instead: check the pipeline's tables over so many events"
     )
+    parser.add_argument("--long-tests", action="store_true", help="instead: run the tests that make test leaves out")
     options = parser.parse_args(arguments)
     seed = options.seed if options.seed is not None else secrets.randbelow(2**32)
+    if options.long_tests:
+        return subprocess.call([sys.executable, "-m", "pytest", "-v", "-m", "long"])
     if options.etzel_minute:
         return wait_a_minute()
     if options.spark_kills is not None:

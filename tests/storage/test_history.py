@@ -37,7 +37,6 @@ from penstock.wire.native.messages import PIECE_BYTES_MAX, JournalPiece
 from tests.storage.histories import BEGAN_US, Truth, Writer
 from tests.storage.support import CLUSTER_ID, files_of
 
-
 KILLED_TAIL = "tail-of-the-snapshot"
 """What a node that is killed leaves in place of the tail that one that stops writes."""
 
