@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -34,3 +35,5 @@ def spark(java: None) -> Iterator[SparkSession]:
     session = open_session("penstock-tests", master="local[2]")
     yield session
     session.stop()
+    # Nodes that ran in this process have frozen what there was; some libraries complain of it at the end.
+    gc.unfreeze()

@@ -34,7 +34,15 @@ def node() -> Iterator[TestServer]:
         yield server
 
 
-@pytest.fixture(scope="module", params=[("master", cluster), ("remote", connect_server)], ids=["cluster", "connect"])
+def places(*, long: str) -> pytest.MarkDecorator:
+    """Runs a test in both places; in the one that is named only where there is time."""
+    known = {"cluster": ("master", cluster), "connect": ("remote", connect_server)}
+    marks = {name: [pytest.mark.long] if name == long else [] for name in known}
+    chosen = [pytest.param(what, id=name, marks=marks[name]) for name, what in known.items()]
+    return pytest.mark.parametrize("place", chosen, indirect=True)
+
+
+@pytest.fixture(scope="module")
 def place(
     java: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, str]]:
@@ -44,6 +52,7 @@ def place(
         yield kind, url
 
 
+@places(long="connect")
 def test_source_and_sink(place: tuple[str, str], node: TestServer, tmp_path: Path) -> None:
     kind, url = place
     done = run("tests.spark.cluster.trip", kind, url, endpoint(node), str(tmp_path / "checkpoint"))
@@ -56,6 +65,7 @@ def test_source_and_sink(place: tuple[str, str], node: TestServer, tmp_path: Pat
             assert sorted(written) == [(key, b"payload %d" % key) for key in range(COUNT)], name
 
 
+@places(long="cluster")
 def test_pipeline(place: tuple[str, str], node: TestServer, tmp_path: Path) -> None:
     kind, url = place
     tables = tmp_path / "tables"

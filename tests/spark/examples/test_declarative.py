@@ -47,6 +47,7 @@ def table(folder: Path, name: str) -> list[dict[str, Any]]:
     return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
+@pytest.mark.long
 def test_the_project_is_sound(node: TestServer, tmp_path: Path) -> None:
     run(node, tmp_path / "w", "--dry-run")
     assert not list((tmp_path / "w").rglob("*.parquet"))

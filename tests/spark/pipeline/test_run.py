@@ -238,6 +238,7 @@ run.Pipeline(open_session(master="local[2]"), history, tables).run_once()
 """
 
 
+@pytest.mark.long
 def test_kill_9_between_writing_and_publishing(
     spark: SparkSession, history: Generated, whole: dict[str, pa.Table], half_directory: Path, tmp_path: Path
 ) -> None:
