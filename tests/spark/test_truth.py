@@ -101,6 +101,7 @@ def test_a_cut_in_a_busy_minute_and_one_at_midnight_change_nothing(
     assert not said, "\n".join(said)
 
 
+@pytest.mark.long
 def test_a_random_cut_and_going_on_over_the_network_change_nothing(
     told: Told, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -34,10 +34,10 @@ def node() -> Iterator[TestServer]:
         yield server
 
 
-def places(*, long: str) -> pytest.MarkDecorator:
-    """Runs a test in both places; in the one that is named only where there is time."""
+def places(*long: str) -> pytest.MarkDecorator:
+    """Runs a test in both places; in those that are named only where there is time."""
     known = {"cluster": ("master", cluster), "connect": ("remote", connect_server)}
-    marks = {name: [pytest.mark.long] if name == long else [] for name in known}
+    marks = {name: [pytest.mark.long] if name in long else [] for name in known}
     chosen = [pytest.param(what, id=name, marks=marks[name]) for name, what in known.items()]
     return pytest.mark.parametrize("place", chosen, indirect=True)
 
@@ -52,7 +52,7 @@ def place(
         yield kind, url
 
 
-@places(long="connect")
+@places("cluster", "connect")
 def test_source_and_sink(place: tuple[str, str], node: TestServer, tmp_path: Path) -> None:
     kind, url = place
     done = run("tests.spark.cluster.trip", kind, url, endpoint(node), str(tmp_path / "checkpoint"))
@@ -65,7 +65,7 @@ def test_source_and_sink(place: tuple[str, str], node: TestServer, tmp_path: Pat
             assert sorted(written) == [(key, b"payload %d" % key) for key in range(COUNT)], name
 
 
-@places(long="cluster")
+@places("cluster")
 def test_pipeline(place: tuple[str, str], node: TestServer, tmp_path: Path) -> None:
     kind, url = place
     tables = tmp_path / "tables"

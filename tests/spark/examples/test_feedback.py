@@ -68,6 +68,7 @@ def waiting(client: Client, name: str) -> list[tuple[bytes, int]]:
     return sorted((record.payload, record.key) for record in client.queue(name).browse() if record.state == "ready")
 
 
+@pytest.mark.long
 def test_each_gets_another_try_once(
     spark: SparkSession,
     redrive: ModuleType,
