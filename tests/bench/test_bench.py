@@ -38,6 +38,11 @@ TINY = Plan(
     sleepers=20,
     burst_messages=2_000,
     full_burst_messages=3_000,
+    spark_events=120_000,
+    sink_records=2_000,
+    increment_events=5_000,
+    short_events=5_000,
+    long_events=10_000,
 )
 
 
@@ -191,12 +196,13 @@ def test_the_floor_keeps_what_it_answers(bench: Bench) -> None:
         assert written.startswith(b"\0\0\0\3abc")
 
 
-DOOR_ROWS = ["etzel", "etzel-sleepers", "etzel-burst", "monique", "put-history"]
-ROW_NAMES = [row.name for row in all_rows(TINY) if row.name not in DOOR_ROWS]
+NODE_ROWS = ["etzel", "etzel-sleepers", "etzel-burst", "monique", "put-history", "spark-decode"]
+SPARK_ROWS = ["spark-read", "spark-bronze", "spark-sink", "spark-visible", "spark-increment"]
+ROW_NAMES = [row.name for row in all_rows(TINY) if row.name not in NODE_ROWS + SPARK_ROWS]
 
 
-@pytest.mark.parametrize("name", DOOR_ROWS)
-def test_every_row_of_a_door_yields_the_figures_that_its_goals_ask_for(bench: Bench, name: str) -> None:
+@pytest.mark.parametrize("name", [*NODE_ROWS, *(pytest.param(name, marks=pytest.mark.long) for name in SPARK_ROWS)])
+def test_every_row_with_a_node_yields_the_figures_that_its_goals_ask_for(bench: Bench, name: str) -> None:
     """Against the node itself: a stand-in for two more protocols would be half a node."""
     (row,) = [row for row in all_rows(TINY) if row.name == name]
     outcome = run_row(row, Bench(TINY, Workshop(bench.workshop.folder, bench.workshop.programs)), lambda text: None)
