@@ -291,7 +291,8 @@ class Store:
             if self._snapshot_writer is not None:
                 self._snapshot_writer.abort()
             self._log.close()
-            self._journal.save_all()
+            if not self._space.full:
+                self._journal.save_all()
         finally:
             self._journal.close()
             self._lock.release()
