@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from penstock.client import connect_sync
+from penstock.settings import EtzelSettings, MoniqueSettings, Settings, TaskfluxSettings
 from penstock.testing import TestServer
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+ALL_DOORS = "all_doors.py"
 
 # Lines that each program must say, in this order; others may stand between them.
 STORIES = {
@@ -60,10 +62,10 @@ def node() -> Iterator[TestServer]:
         yield server
 
 
-def run(name: str, url: str) -> list[str]:
+def run(name: str, url: str, *arguments: str) -> list[str]:
     """Run an example to its end; what it said."""
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)],
+        [sys.executable, str(EXAMPLES / name), *arguments],
         env={**os.environ, "PENSTOCK_URL": url},
         capture_output=True,
         text=True,
@@ -90,9 +92,25 @@ def test_an_example_can_be_run_again(node: TestServer, name: str) -> None:
     assert not any("left behind" in line for line in run(name, node.url))
 
 
+def test_a_shop_works_through_all_doors() -> None:
+    others = MoniqueSettings(gateway_port=0, com_in_port=0, com_out_port=0, tech_in_port=0, tech_out_port=0)
+    settings = Settings(taskflux=TaskfluxSettings(port=0), etzel=EtzelSettings(port=0), monique=others)
+    with TestServer(settings) as server:
+        etzel, gateway = (
+            next(each.port for each in server.server.listeners if mark in each.purpose) for mark in ("Etzel", "gateway")
+        )
+        arguments = ["--seconds", "2", "--etzel-port", str(etzel), "--gateway-port", str(gateway)]
+        said = run(ALL_DOORS, server.url, *arguments)
+        done = {what: int(count) for count, what in (line.split(maxsplit=1) for line in said[1:])}
+        with connect_sync(server.url) as client:
+            put = {name: client.queue(name).info().put for name in ("orders", "images", "mails")}
+    assert put == {name: done[f"{name} taken in"] for name in put}
+    assert all(done[what] for what in ("orders done", "images scaled", "mails sent", "prices calculated"))
+
+
 def test_every_example_is_tested_and_listed() -> None:
     programs = {path.name for path in EXAMPLES.glob("*.py")}
-    assert programs == set(STORIES)
+    assert programs == {*STORIES, ALL_DOORS}
     readme = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     for name in programs:
         assert f"[{name}]({name})" in readme
