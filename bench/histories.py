@@ -90,7 +90,7 @@ def growing(data_dir: Path) -> Iterator[History]:
     """A history in this directory: a new one, or one that was made before and goes on."""
     settings = StoreSettings(reserve_bytes=0, retention_bytes=1 << 60)
     store, recovered = Store.open(
-        data_dir, row_bytes=ROW_BYTES, new_cluster_id=bytes(range(16)), node_id=1, settings=settings
+        data_dir, row_bytes=ROW_BYTES, new_cluster_id=bytes(range(16)), node_id=0, settings=settings
     )
     try:
         engine = Engine()

@@ -62,7 +62,7 @@ class Plan:
     """Messages published without a look at the answers."""
     full_burst_messages: int = 0
     """The same for the largest burst; 0 leaves it out."""
-    spark_events: int = 3_000_000
+    spark_events: int = 8_000_000
     """Events of the history that Spark reads."""
     sink_records: int = 300_000
     """Records that Spark writes."""

@@ -65,12 +65,14 @@ def _journal(**options: str) -> DataFrame:
 
 
 def _measure_read(open_frame: Callable[[Bench], DataFrame]) -> Callable[[Bench], Sample]:
-    """Rows a second from the first byte until Spark has all of them; once for nothing first, to warm up."""
+    """Rows a second from the first byte until Spark has all of them; they are counted first, which warms up, too."""
 
     def measure(bench: Bench) -> Sample:
         _, events = _history(bench)
         frame = open_frame(bench)
-        _drain(frame)
+        found = frame.count()
+        if found < events:
+            raise ServerFailed("spark", f"{events} events were written, {found} are read")
         began = time.perf_counter()
         _drain(frame)
         return {"rows_per_s": events / (time.perf_counter() - began)}
@@ -124,10 +126,8 @@ def _measure_network(bench: Bench) -> Sample:
 def _served(bench: Bench) -> Iterator[Penstock]:
     """A node on a copy of the history; what the node itself writes adds a handful of events."""
     history, _ = _history(bench)
-    server = Penstock(bench.workshop)
-    shutil.rmtree(server.folder, ignore_errors=True)
-    shutil.copytree(history, server.folder / "data")
-    with server:
+    copy = shutil.copytree(history, _fresh(bench, "served"))
+    with Penstock(bench.workshop, ("--data-dir", str(copy))) as server:
         yield server
 
 
