@@ -148,6 +148,7 @@ def ask_for_prices(port: int) -> Callable[[Shift], None]:
         with gateway(port) as connection:
             for number in shift:
                 push(connection, "config", "", json.dumps({"article": number}).encode(), "shop")
+                connection.recv()  # that it was taken in; answers that nobody reads would fill the connection
                 shift.count("prices asked for")
 
     return work
