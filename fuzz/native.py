@@ -1,6 +1,9 @@
-"""Damaged frames of the native protocol, as the node and as a client would get them."""
+"""Damaged frames of the native protocol, as the node and as a client would get them, and damaged pieces of history."""
 
 from __future__ import annotations
+
+from array import array
+from itertools import accumulate
 
 import msgspec
 
@@ -9,9 +12,13 @@ from penstock.engine import commands as c
 from penstock.engine.answers import Delivery, PutAnswer, Taken
 from penstock.engine.entries import decode_args
 from penstock.engine.errors import Refusal
+from penstock.engine.journal import ROW_BYTES
+from penstock.storage.journalfile import encode_block
+from penstock.storage.records import encode_record
 from penstock.wire.native import messages as m
-from penstock.wire.native.errors import FrameError
+from penstock.wire.native.errors import BadPiece, FrameError
 from penstock.wire.native.frames import FrameReader, encode_frame
+from penstock.wire.native.pieces import check_piece, spans
 
 _OPTIONS = c.Options(5, 6, msgspec.Raw(msgspec.msgpack.encode({"a": "b"})), "once")
 _REQUESTS = [
@@ -37,6 +44,7 @@ _ANSWERS: list[tuple[int, int, object]] = [
     (m.REFUSED, c.ACK, Refusal(20, "no such record", (1,))),
 ]
 _REFUSAL = msgspec.msgpack.Decoder(Refusal)
+_PIECE = msgspec.msgpack.Decoder(m.JournalPiece)
 
 
 def _requests() -> list[bytes]:
@@ -66,7 +74,26 @@ def _read_answers(data: bytes) -> None:
             decoder.decode(body)
 
 
+def _pieces() -> list[bytes]:
+    blocks = encode_block(3, 4, bytes(ROW_BYTES) * 2, ROW_BYTES) + encode_block(5, 5, b"", ROW_BYTES)
+    records = [encode_record(index, 1, b"an entry", -1) for index in (3, 4, 5)]
+    offsets = array("q", accumulate(map(len, records), initial=64)).tobytes()
+    return [
+        msgspec.msgpack.encode(m.JournalPiece(3, 5, blocks, offsets, b"".join(records))),
+        msgspec.msgpack.encode(m.JournalPiece(3, 5, blocks, b"", b"")),
+    ]
+
+
+def _read_piece(data: bytes) -> None:
+    """A damaged piece is told; one that is not can be gone through."""
+    piece = _PIECE.decode(data)
+    check_piece(piece)
+    for block in spans(piece.blocks):
+        assert block.end <= len(piece.blocks)
+
+
 TARGETS = (
     Target("native-requests", _requests, _read_requests, (FrameError,)),
     Target("native-answers", _answers, _read_answers, (FrameError, ValueError, RecursionError)),
+    Target("native-pieces", _pieces, _read_piece, (BadPiece, msgspec.DecodeError)),
 )

@@ -5,24 +5,15 @@ Programs that want millions of them decode whole columns instead (``penstock.spa
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
 from itertools import pairwise
-from struct import Struct
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from crc32c import crc32c
-
-from penstock.client.errors import BadAnswer
 from penstock.client.history import HistoryReader
-from penstock.engine.journal import ROW, ROW_BYTES
+from penstock.engine.journal import ROW
 from penstock.engine.views import EventView
 from penstock.wire.native.messages import JournalPiece
-
-BLOCK: Final = Struct("<IIqqII")
-"""The head of a block of events: magic, checksum, first index, last index, count, 0."""
-RECORD_HEADER_BYTES: Final = 32
-_MAGIC: Final = 0x4B4C4256
+from penstock.wire.native.pieces import RECORD, read_offsets, spans
 
 
 class Event(NamedTuple):
@@ -57,20 +48,13 @@ def read_events(reader: HistoryReader, first_index: int, last_index: int) -> Ite
 
 
 def _rows(piece: JournalPiece) -> Iterator[tuple[int, ...]]:
-    data, at = piece.blocks, 0
-    while at < len(data):
-        magic, checksum, _, _, count, _ = BLOCK.unpack_from(data, at)
-        rows = data[at + BLOCK.size : at + BLOCK.size + count * ROW_BYTES]
-        head = crc32c(data[at + 8 : at + BLOCK.size], crc32c(data[at : at + 4]))
-        if magic != _MAGIC or crc32c(rows, head) != checksum:
-            raise BadAnswer("ReadJournal", f"a block of events at byte {at} is damaged")
-        yield from ROW.iter_unpack(rows)
-        at += BLOCK.size + len(rows)
+    for block in spans(piece.blocks):
+        yield from ROW.iter_unpack(piece.blocks[block.start : block.end])
 
 
 def _entries(piece: JournalPiece) -> dict[int, bytes]:
-    offsets = array("q", piece.offsets)
+    offsets = read_offsets(piece)
     return {
-        piece.first_index + number: piece.log[start - offsets[0] + RECORD_HEADER_BYTES : end - offsets[0]]
+        piece.first_index + number: piece.log[start - offsets[0] + RECORD.size : end - offsets[0]]
         for number, (start, end) in enumerate(pairwise(offsets))
     }

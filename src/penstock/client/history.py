@@ -16,7 +16,8 @@ from penstock.client.errors import BadAnswer, refused
 from penstock.client.protocol import Call
 from penstock.engine.errors import Refusal
 from penstock.wire.native import messages as m
-from penstock.wire.native.errors import BadSnapshot
+from penstock.wire.native.errors import BadPiece, BadSnapshot
+from penstock.wire.native.pieces import check_piece
 from penstock.wire.native.snapshots import SnapshotDecoder
 
 _SNAPSHOT_WAIT_MS: Final = 20_000
@@ -83,13 +84,20 @@ class HistoryReader:
     def pieces(
         self, first_index: int, last_index: int, *, bytes_max: int = m.PIECE_BYTES_MAX, with_log: bool = True
     ) -> Iterator[m.JournalPiece]:
-        """The history of these entries, both included, piece by piece. Raises ``HistoryGone`` where it begins later."""
+        """The history of these entries, both included, piece by piece, checked.
+
+        Raises ``HistoryGone`` where it begins later, ``BadAnswer`` for a piece that is damaged.
+        """
         call: Call | None = None
         while first_index <= last_index:
             request = m.ReadJournal(first_index, last_index, bytes_max, with_log)
             piece: m.JournalPiece = self._ask(request, call)
             first_index = piece.last_index + 1
             call = self._send_ahead(m.ReadJournal(first_index, last_index, bytes_max, with_log), last_index)
+            try:
+                check_piece(piece)
+            except BadPiece as error:
+                raise BadAnswer("READ_JOURNAL", str(error)) from error
             yield piece
 
     def state(self) -> tuple[int, Iterator[bytes]]:

@@ -92,11 +92,7 @@ class Feeding:
         bytes_max = min(args.bytes_max, BUSY_PIECE_BYTES) if self._is_busy else args.bytes_max
         read = self._node.store.piece(args.first_index, last, bytes_max, args.with_log)
 
-        def work() -> bytes:
-            piece = read()
-            return encode(m.JournalPiece(piece.first_index, piece.last_index, piece.blocks, piece.offsets, piece.log))
-
-        encoded = await self.in_turn(work)
+        encoded = await self.in_turn(lambda: encode(read()))
         # What was let go of while it was read may have been read in part.
         return self._refusal(args.first_index) or encoded
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from penstock.storage.cutting import Table
-from penstock.storage.pieces import Piece
+from penstock.wire.native.messages import JournalPiece
 
 
 class SnapshotSink(Protocol):
@@ -81,7 +81,7 @@ class LogStore(Protocol):
     def first_index(self) -> int:
         """The oldest entry that can still be read."""
 
-    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> Callable[[], Piece]:
+    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> Callable[[], JournalPiece]:
         """Work for a thread: to read the raw history from an entry on that is applied and here."""
 
     def tables(self, first_index: int, last_index: int) -> list[Callable[[], Table]]:

@@ -22,7 +22,6 @@ from penstock.storage.history import HistoryFiles
 from penstock.storage.layout import Layout
 
 _COLUMNS: Final = tuple(EVENTS)
-_PIECE_BYTES: Final = 4 * 1024 * 1024
 _COMPRESSION: Final = "zstd"
 
 
@@ -69,7 +68,7 @@ class SegmentExport:
         with HistoryFiles(self._data_dir) as history, path.open("wb") as file:
             last_index = history.segment_end(first_index)
             with pq.ParquetWriter(file, arrow_schema(EVENTS), compression=_COMPRESSION) as writer:
-                for piece in history.pieces(first_index, last_index, bytes_max=_PIECE_BYTES):
+                for piece in history.pieces(first_index, last_index):
                     if self._stopping.is_set():
                         return False
                     rows, _ = read_rows(piece)

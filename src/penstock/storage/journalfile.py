@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -37,8 +37,7 @@ _TAIL: Final = struct.Struct("<4siIqq")
 _INDEX: Final = struct.Struct("<Q")
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """Where a block lies, and which entries it covers."""
 
     offset: int
@@ -80,7 +79,9 @@ def encode_block(first_index: int, last_index: int, rows: bytes, row_bytes: int)
     return BLOCK.pack(BLOCK_MAGIC, checksum, first_index, last_index, count, 0) + rows
 
 
-def read_block_header(source: Source, offset: int, row_bytes: int, expected: int) -> Block | str | None:
+def read_block_header(
+    source: Source, size_bytes: int, offset: int, row_bytes: int, expected: int
+) -> Block | str | None:
     """The block at this offset, None at the end of the file, or what is wrong; the rows are not looked at."""
     head = source.read(offset, BLOCK_HEADER_BYTES)
     if not head:
@@ -93,7 +94,7 @@ def read_block_header(source: Source, offset: int, row_bytes: int, expected: int
     if first_index < expected or last_index < first_index:
         return f"a block of entries {first_index} to {last_index} where {expected} is expected"
     end = offset + BLOCK_HEADER_BYTES + count * row_bytes
-    if end > source.size_bytes:
+    if end > size_bytes:
         return "the file ends inside a block"
     return Block(offset, first_index, last_index, count, end)
 
@@ -115,8 +116,8 @@ def read_block_rows(source: Source, block: Block) -> bytes | None:
 def iterate_blocks(source: Source, file: Path) -> Iterator[Block]:
     """The blocks of a file by their headers, unread; raises ``Damaged`` where the next one should be and is not."""
     expected, row_bytes = decode_header(source.read(0, HEADER_BYTES), file)
-    offset = HEADER_BYTES
-    while block := read_block_header(source, offset, row_bytes, expected):
+    offset, size_bytes = HEADER_BYTES, source.size_bytes
+    while block := read_block_header(source, size_bytes, offset, row_bytes, expected):
         if isinstance(block, str):
             raise Damaged(file, block, offset)
         yield block

@@ -9,9 +9,9 @@ from itertools import accumulate
 from penstock.engine.journal import ROW_BYTES
 from penstock.storage.cutting import Table
 from penstock.storage.journalfile import encode_block
-from penstock.storage.pieces import Piece
 from penstock.storage.records import Entry, encode_record
 from penstock.storage.snapshot import SnapshotEncoder
+from penstock.wire.native.messages import JournalPiece
 
 CLUSTER_ID_BYTES = 16
 
@@ -91,15 +91,15 @@ class MemoryStore:
         """The rows of a range of entries."""
         return iter([rows for index, rows in self._journal if first_index <= index <= last_index])
 
-    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> Callable[[], Piece]:
+    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> Callable[[], JournalPiece]:
         """The rows of a range of entries as one block, and their records if they are asked for."""
         rows = b"".join(self.journal_rows(first_index, last_index))
         block = encode_block(first_index, last_index, rows, ROW_BYTES)
         if not with_log:
-            return lambda: Piece(first_index, last_index, block, b"", b"")
+            return lambda: JournalPiece(first_index, last_index, block, b"", b"")
         records = [encode_record(*entry, -1) for entry in self._entries[first_index : last_index + 1]]
         offsets = array("q", accumulate((len(record) for record in records), initial=0))
-        return lambda: Piece(first_index, last_index, block, offsets.tobytes(), b"".join(records))
+        return lambda: JournalPiece(first_index, last_index, block, offsets.tobytes(), b"".join(records))
 
     def tables(self, first_index: int, last_index: int) -> list[Callable[[], Table]]:
         """How much there is of a range of entries: each may stand alone."""

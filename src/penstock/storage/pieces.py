@@ -22,25 +22,11 @@ from penstock.storage.errors import Damaged
 from penstock.storage.journalfile import Block
 from penstock.storage.reading import DescriptorSource, FileSource, MemorySource
 from penstock.storage.records import Walk
+from penstock.wire.native.messages import JournalPiece
 
 last_index_of: Final = attrgetter("last_index")
 _STAMP: Final = Struct("<q")
 """What an entry begins with (``engine.entries``)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Some entries' events and bytes."""
-
-    first_index: int
-    last_index: int
-    blocks: bytes
-    """Blocks of the journal, one behind the other; the first and the last may hold events of entries around these."""
-    offsets: bytes
-    """Where the record of each entry begins, and where the last one ends: Int64, little-endian, from the file's start.
-    """
-    log: bytes
-    """The log from the first of these offsets on. Empty, as the offsets are, if it was not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +70,7 @@ class Records:
 
 def read_piece(
     events: Events, records: Records, first_index: int, last_index: int, bytes_max: int, with_log: bool
-) -> Piece:
+) -> JournalPiece:
     """A piece from an entry on; it ends at `last_index`, or earlier where it would grow beyond `bytes_max`."""
     blocks, last_index = _choose(events, records, first_index, last_index, bytes_max, with_log)
     on_disk = [block for block in blocks if block.offset >= 0]
@@ -93,10 +79,10 @@ def read_piece(
         chosen = {block.first_index for block in blocks[len(on_disk) :]}
         data = b"".join([data, *(encoded for block, encoded in events.unwritten if block.first_index in chosen)])
     if not with_log:
-        return Piece(first_index, last_index, data, b"", b"")
+        return JournalPiece(first_index, last_index, data, b"", b"")
     start, end = records.offset_of(first_index), records.offset_of(last_index + 1)
     log = read_bytes(records.file, start, end)
-    return Piece(first_index, last_index, data, records.table(first_index, last_index), log)
+    return JournalPiece(first_index, last_index, data, records.table(first_index, last_index), log)
 
 
 def _choose(

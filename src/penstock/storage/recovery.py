@@ -229,7 +229,7 @@ def _check_live_header(
             reason = f"is of the segment at {found} with rows of {found_row_bytes} bytes"
         except UnreadableData as error:
             reason = error.reason
-        block = read_block_header(source, HEADER_BYTES, row_bytes, expected)
+        block = read_block_header(source, source.size_bytes, HEADER_BYTES, row_bytes, expected)
         if isinstance(block, Block) and block.first_index == expected and read_block_rows(source, block):
             # Only the header is damaged, and what it said is known.
             disk_header = encode_header(expected, row_bytes)
@@ -259,8 +259,9 @@ def good_blocks(
     blocks: list[Block] = []
     last_rows = b""
     offset, expected = HEADER_BYTES, first_index
+    size_bytes = source.size_bytes
     fault: str | None = None
-    while block := read_block_header(source, offset, row_bytes, expected):
+    while block := read_block_header(source, size_bytes, offset, row_bytes, expected):
         if isinstance(block, str):
             fault = block
             break

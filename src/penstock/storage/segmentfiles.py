@@ -7,33 +7,29 @@ that is given out, and that the blocks cover every entry. Files are looked at wh
 
 from __future__ import annotations
 
-from array import array
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
-from itertools import pairwise
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Final
-
-from crc32c import crc32c
+from typing import Final, NamedTuple
 
 from penstock.engine.journal import ROW_BYTES
 from penstock.storage.cutting import Table, table_of
 from penstock.storage.errors import Damaged, NotADataDirectory
-from penstock.storage.journalfile import (
-    BLOCK,
-    BLOCK_HEADER_BYTES,
-    HEADER_BYTES,
-    decode_header,
-    iterate_blocks,
-)
+from penstock.storage.journalfile import HEADER_BYTES, Block, decode_header, iterate_blocks
 from penstock.storage.layout import FILE_HEADER_BYTES, Layout, check_file_header, sealed_first_index
 from penstock.storage.offsets import is_cut_short, load_offsets
-from penstock.storage.pieces import Events, Piece, Records, last_index_of, read_piece
+from penstock.storage.pieces import Events, Records, last_index_of, read_piece
 from penstock.storage.reading import FileSource
-from penstock.storage.records import ENVELOPE_BYTES, MAGIC, MARK_BYTES, RECORD, Entry, index_of_mark, read_entries
+from penstock.storage.records import MARK_BYTES, Entry, index_of_mark, read_entries
 from penstock.storage.scan import scan_sealed
+from penstock.wire.native.errors import BadPiece
+from penstock.wire.native.messages import JournalPiece
+from penstock.wire.native.pieces import check_piece, spans
 
+_BLOCKS_KEPT: Final = 32
+"""Sealed journals whose heads are kept: some 200 KB each."""
 _BESIDE_LOGS: Final = {path.suffix for path in Layout(Path()).beside_sealed(0)}
 """Files that lie in an archive beside the logs, and belong to them."""
 
@@ -77,50 +73,32 @@ class Segment:
             first = self.first_index
             yield from read_entries(source, self.log_file, records.offsets, first, records.end, first, stop)
 
-    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> Piece:
+    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> JournalPiece:
         """A piece of it, checked; raises ``Damaged`` where it is not what was written."""
         last_index = min(last_index, self.last_index)
         piece = read_piece(self.events, self.records, first_index, last_index, bytes_max, with_log)
-        self._check_blocks(piece)
-        if with_log:
-            self._check_records(piece)
-        return piece
-
-    def _check_blocks(self, piece: Piece) -> None:
-        heads = self.events.heads
-        position = bisect_left(heads, piece.first_index, key=last_index_of)
-        place = heads[position].offset if position < len(heads) else None
-        data, at, expected = memoryview(piece.blocks), 0, piece.first_index
-        while at < len(data):
-            offset = at + place if place is not None and place >= 0 else None
-            if at + BLOCK_HEADER_BYTES > len(data):
-                raise Damaged(self.events_file, "ends inside a block's header", offset)
-            _, checksum, first_index, last_index, count, _ = BLOCK.unpack_from(data, at)
-            end = at + BLOCK_HEADER_BYTES + count * ROW_BYTES
-            if end > len(data) or checksum != crc32c(data[at + 8 : end], crc32c(data[at : at + 4])):
-                raise Damaged(self.events_file, "wrong checksum of a block", offset)
-            self._check_covered(expected, min(first_index, piece.last_index + 1))
-            at, expected = end, last_index + 1
+        try:
+            check_piece(piece)
+        except BadPiece as bad:
+            raise Damaged(*self._place(piece, bad)) from bad
+        expected = piece.first_index
+        for block in spans(piece.blocks):
+            self._check_covered(expected, min(block.first_index, piece.last_index + 1))
+            expected = block.last_index + 1
         self._check_covered(expected, piece.last_index + 1)
+        return piece
 
     def _check_covered(self, expected: int, following: int) -> None:
         if expected < following:
             raise Damaged(self.events_file, f"lacks the events of entries {expected} to {following - 1}")
 
-    def _check_records(self, piece: Piece) -> None:
-        log, offsets = memoryview(piece.log), array("q", piece.offsets)
-        base, index, unpack = offsets[0], piece.first_index, RECORD.unpack_from
-        if len(log) != offsets[-1] - base:
-            raise Damaged(self.log_file, f"ends before entry {piece.last_index}", base + len(log))
-        for start, end in pairwise(offsets):
-            at = start - base
-            _, length, magic, checksum, found, _ = unpack(log, at)
-            stop = at + 8 + length
-            if magic != MAGIC or found != index or length <= ENVELOPE_BYTES or stop > end - base:
-                raise Damaged(self.log_file, f"no record of entry {index} begins here", start)
-            if crc32c(log[at + 16 : stop], crc32c(log[at : at + 12])) != checksum:
-                raise Damaged(self.log_file, f"wrong checksum of entry {index}", start)
-            index += 1
+    def _place(self, piece: JournalPiece, bad: BadPiece) -> tuple[Path, str, int | None]:
+        """The file that something bad in a piece comes from, what is wrong, and where in the file."""
+        if bad.part != "blocks":
+            return self.log_file, bad.reason, self.records.offset_of(piece.first_index) + bad.at
+        heads = self.events.heads
+        offset = heads[bisect_left(heads, piece.first_index, key=last_index_of)].offset
+        return self.events_file, bad.reason, offset + bad.at if offset >= 0 else None
 
 
 def sealed_segment(layout: Layout, first_index: int, last_index: int) -> Segment:
@@ -145,13 +123,30 @@ def sealed_segment(layout: Layout, first_index: int, last_index: int) -> Segment
             if (of_segment, row_bytes) != (first_index, ROW_BYTES):
                 reason = f"is of the segment at {of_segment} with events of {row_bytes} bytes"
                 raise Damaged(events, f"{reason}, not of the one at {first_index} with {ROW_BYTES}", 8)
-            blocks = list(iterate_blocks(source, events))
+            stat = os.fstat(source.descriptor)
+        blocks = _sealed_blocks(_SealedFile(events, stat.st_ino, stat.st_size, stat.st_mtime_ns))
         if blocks and blocks[-1].last_index > last_index:
             reason = f"has events up to entry {blocks[-1].last_index}, its log ends with {last_index}"
             raise Damaged(events, reason, blocks[-1].offset)
         return Events(blocks, events)
 
     return Segment(first_index, last_index, (log, events), find_records, find_events)
+
+
+class _SealedFile(NamedTuple):
+    """A file that does not change any more, told from a later one with its name."""
+
+    path: Path
+    inode: int
+    size_bytes: int
+    changed_ns: int
+
+
+@lru_cache(_BLOCKS_KEPT)
+def _sealed_blocks(file: _SealedFile) -> list[Block]:
+    """The heads of a sealed journal's blocks: a process that reads one part of a history often reads another."""
+    with FileSource(file.path) as source:
+        return list(iterate_blocks(source, file.path))
 
 
 def closing_index(layout: Layout, first_index: int) -> int:

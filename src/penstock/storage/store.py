@@ -31,7 +31,6 @@ from penstock.storage.layout import Layout
 from penstock.storage.lock import DirectoryLock
 from penstock.storage.log import Log
 from penstock.storage.metadata import CLUSTER_ID_BYTES, Metadata, load_metadata, save_metadata
-from penstock.storage.pieces import Piece
 from penstock.storage.reading import FileSource
 from penstock.storage.records import Entry
 from penstock.storage.recovery import create_log, empty_temp, recover_journal, recover_log
@@ -39,6 +38,7 @@ from penstock.storage.replace import finish_replacement
 from penstock.storage.scan import TornTail, scan_live
 from penstock.storage.snapshot import OpenSnapshot, SnapshotReader, SnapshotWriter
 from penstock.storage.space import Space
+from penstock.wire.native.messages import JournalPiece
 
 MIB = 1024 * 1024
 
@@ -229,7 +229,7 @@ class Store:
         """The rows of these entries in order, whole rows, many in each piece; also those still in memory."""
         return self._journal.rows(first_index, last_index)
 
-    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> Callable[[], Piece]:
+    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> Callable[[], JournalPiece]:
         """Work for a thread: to read the raw history from an entry on that is applied and not yet retired."""
         return self._feed.piece(first_index, last_index, bytes_max, with_log)
 

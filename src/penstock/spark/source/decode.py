@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.engine import journal as j
 from penstock.spark.schemas import EVENTS, arrow_schema
 from penstock.spark.source.extents import Fetch, gather
-from penstock.spark.source.rows import Records, Rows, read_records, read_rows
+from penstock.spark.source.rows import Records, Rows, read_records, read_rows, run_starts
 from penstock.wire.monique.errors import TagError
 from penstock.wire.monique.tags import unpack_tag_frame
 from penstock.wire.native.messages import JournalPiece
@@ -80,7 +80,6 @@ def decode_piece(piece: JournalPiece, names: Names, columns: Sequence[str], fetc
 
     ``names`` are those of queues by uid; ``fetch`` gives single entries of the log, for events that refer to older
     ones.
-    Raises ``BadAnswer`` for a piece that is damaged.
     """
     rows, _ = read_rows(piece)
     return _Part(rows, read_records(piece), names, fetch).batch(columns)
@@ -142,7 +141,7 @@ class _Part:
         return pa.array(np.ascontiguousarray(self.rows[name]), mask=null)
 
     def time(self, name: str, null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-        return self.number(name, null).cast(pa.timestamp("us", "UTC"))
+        return self.number(name, null).view(pa.timestamp("us", "UTC"))
 
     def until(self) -> pa.Array:
         return self.time("value", ~_HAS_UNTIL[self.kinds] | (self.rows["value"] == 0))
@@ -152,9 +151,12 @@ class _Part:
         return pa.array(self.records.terms[self.rows["index"] - self.records.first_index])
 
     def queue(self) -> pa.Array:
-        uids = self.number("queue", _CONCERNS_NO_QUEUE[self.kinds]).dictionary_encode()
-        names = pa.array([self.names.get(uid) for uid in uids.dictionary.to_pylist()], pa.string())
-        return names.take(uids.indices)
+        uids = np.ascontiguousarray(self.rows["queue"])
+        starts = run_starts(uids)
+        runs = pa.array(uids[starts]).dictionary_encode()
+        names = pa.array([self.names.get(uid) for uid in runs.dictionary.to_pylist()], pa.string())
+        places = np.repeat(runs.indices.to_numpy(), np.diff(starts, append=len(uids)))
+        return names.take(pa.array(places, mask=_CONCERNS_NO_QUEUE[self.kinds]))
 
     def payload(self) -> pa.Array:
         return gather(self.rows, "payload", _BRINGS_PAYLOAD[self.kinds], self.records, self.fetch)

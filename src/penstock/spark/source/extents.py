@@ -7,7 +7,7 @@ once, into the column.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,50 +36,56 @@ class _Extents:
 
 def gather(rows: Rows, part: str, wanted: npt.NDArray[np.bool_], records: Records | None, fetch: Fetch) -> pa.Array:
     """The payloads or headers (`part`) of the rows that are wanted; null elsewhere, and where the bytes are gone."""
-    count = len(rows)
-    sizes = rows[f"{part}_bytes"].astype(np.int64)
     # Rows name their place in the array of values; the first value is the empty one, and null is negative.
-    places = np.where(wanted, 0, -1)
-    held = wanted & (sizes > 0)
+    places = np.full(len(rows), -1)
+    chosen = np.flatnonzero(wanted)
+    sizes = rows[f"{part}_bytes"][chosen].astype(np.int64)
+    is_empty = sizes == 0
+    if is_empty.any():
+        places[chosen[is_empty]] = 0
+        chosen, sizes = chosen[~is_empty], sizes[~is_empty]
     values: list[pa.Array] = [pa.array([b""], pa.binary())]
-    if held.any():
-        rest = held
-        base = 1
-        found: list[_Extents] = []
-        if records is not None:
-            indexes = rows["payload_index"]
-            here = held & (indexes >= records.first_index) & (indexes < records.first_index + len(records.starts))
-            found.append(_in_piece(rows, part, sizes, np.flatnonzero(here), records))
-            rest = held & ~here
-        if rest.any():
-            places[rest] = -1
-            found.append(_in_entries(rows, part, sizes, np.flatnonzero(rest), fetch))
-        for extents in found:
-            if not len(extents.rows):
-                continue
+    base = 1
+    for extents in _find(rows, part, chosen, sizes, records, fetch):
+        if len(extents.rows):
             array, positions = _values(extents)
             places[extents.rows] = base + positions
             values.append(array)
             base += len(array)
-    if len(values) == 2 and not (places == 0).any():
-        return _take(values[1], places - 1, count)
-    return _take(pa.concat_arrays(values), places, count)
+    if len(values) == 2 and not is_empty.any():
+        return _take(values[1], places - 1)
+    return _take(pa.concat_arrays(values), places)
 
 
-def _take(values: pa.Array, places: Int64s, count: int) -> pa.Array:
+def _find(
+    rows: Rows, part: str, chosen: Int64s, sizes: Int64s, records: Records | None, fetch: Fetch
+) -> Iterator[_Extents]:
+    """Where the bytes of the chosen rows lie: in the log of the piece, or in older entries."""
+    if records is not None:
+        entries = rows["payload_index"][chosen] - records.first_index
+        here = (entries >= 0) & (entries < len(records.starts))
+        if here.all():
+            yield _in_piece(rows, part, sizes, chosen, entries, records)
+            return
+        yield _in_piece(rows, part, sizes[here], chosen[here], entries[here], records)
+        chosen, sizes = chosen[~here], sizes[~here]
+    if len(chosen):
+        yield _in_entries(rows, part, sizes, chosen, fetch)
+
+
+def _take(values: pa.Array, places: Int64s) -> pa.Array:
     missing = places < 0
     if not missing.any():
         return values.take(pa.array(places))
     if missing.all():
-        return pa.nulls(count, pa.binary())
+        return pa.nulls(len(places), pa.binary())
     return values.take(pa.array(places, mask=missing))
 
 
-def _in_piece(rows: Rows, part: str, sizes: Int64s, chosen: Int64s, records: Records) -> _Extents:
-    entries = rows["payload_index"][chosen] - records.first_index
+def _in_piece(rows: Rows, part: str, sizes: Int64s, chosen: Int64s, entries: Int64s, records: Records) -> _Extents:
     starts = records.starts[entries] + rows[f"{part}_offset"][chosen]
-    _check(starts + sizes[chosen], records.ends[entries])
-    return _Extents(records.log, chosen, starts, sizes[chosen])
+    _check(starts + sizes, records.ends[entries])
+    return _Extents(records.log, chosen, starts, sizes)
 
 
 def _in_entries(rows: Rows, part: str, sizes: Int64s, chosen: Int64s, fetch: Fetch) -> _Extents:
@@ -90,10 +96,10 @@ def _in_entries(rows: Rows, part: str, sizes: Int64s, chosen: Int64s, fetch: Fet
     ends = np.cumsum([len(body) for body in bodies])
     begins = ends - [len(body) for body in bodies]
     there = np.array([index in fetched for index in wanted.tolist()])[entries]
-    chosen, entries = chosen[there], entries[there]
+    chosen, entries, sizes = chosen[there], entries[there], sizes[there]
     starts = begins[entries] + rows[f"{part}_offset"][chosen]
-    _check(starts + sizes[chosen], ends[entries])
-    return _Extents(b"".join(bodies), chosen, starts, sizes[chosen])
+    _check(starts + sizes, ends[entries])
+    return _Extents(b"".join(bodies), chosen, starts, sizes)
 
 
 def _check(ends: Int64s, limits: Int64s) -> None:

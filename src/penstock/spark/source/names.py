@@ -18,7 +18,7 @@ from penstock.engine.journal import QUEUE_CREATED
 from penstock.engine.names import DEFAULT_QUEUE
 from penstock.spark.source.extents import gather
 from penstock.spark.source.history import History
-from penstock.spark.source.rows import Rows, read_records, read_rows
+from penstock.spark.source.rows import Rows, read_records, read_rows, run_starts
 from penstock.storage.errors import EntriesGone
 
 GONE: Final = (HistoryGone, EntriesGone)
@@ -65,5 +65,6 @@ class QueueNames:
 
 def uids_of(rows: Rows) -> Iterable[int]:
     """The uids that stand in these events, each once."""
-    uids: list[int] = pa.array(np.ascontiguousarray(rows["queue"])).unique().to_pylist()
-    return uids
+    uids = rows["queue"]
+    found: list[int] = pa.array(uids[run_starts(uids)]).unique().to_pylist()
+    return found

@@ -1,7 +1,7 @@
 """Events as rows of numpy: a piece of the history, checked and laid bare, without a step per row.
 
-The journal has rows of fixed width, so a whole piece is one array. Blocks and records of the log are checked here, one
-checksum each: what is damaged on the way or in a file is told, and never becomes a row.
+The journal has rows of fixed width, so a whole piece is one array. Pieces come checked from wherever the history is
+read (``wire.native.pieces``): what is damaged on the way or in a file is told there, and never becomes a row.
 """
 
 from __future__ import annotations
@@ -11,12 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
-from penstock.client.errors import BadAnswer
-from penstock.client.events import BLOCK, RECORD_HEADER_BYTES
-from penstock.engine.journal import ROW_BYTES
 from penstock.wire.native.messages import JournalPiece
+from penstock.wire.native.pieces import LENGTH_END, RECORD, spans
 
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[Any]
@@ -49,15 +46,8 @@ ROW: Final = np.dtype(
 )
 """A row of the journal (``engine.journal``)."""
 
-_RECORD: Final = np.dtype(
-    [("term", "<i4"), ("length", "<i4"), ("magic", "<u4"), ("crc", "<u4"), ("index", "<i8"), ("durable", "<i8")]
-)
-_BLOCK_MAGIC: Final = 0x4B4C4256
-_RECORD_MAGIC: Final = 0x4B534E50
-_OFFSET_BYTES: Final = 8
-_CRC_OFFSET: Final = 12
-_LENGTH_END: Final = 8
-"""A record's length counts from here."""
+_HEAD: Final = np.dtype([("term", "<i4"), ("length", "<i4")])
+"""What a record begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +70,16 @@ class Records:
 
 
 def read_rows(piece: JournalPiece) -> tuple[Rows, list[Gap]]:
-    """The events of a piece in order, and what it lacks. Raises ``BadAnswer`` for damaged blocks."""
-    data, at = memoryview(piece.blocks), 0
+    """The events of a checked piece in order, and what it lacks."""
+    data = memoryview(piece.blocks)
     parts: list[memoryview] = []
     gaps: list[Gap] = []
     expected = piece.first_index
-    while at < len(data):
-        start = at + BLOCK.size
-        if start > len(data):
-            raise _damaged("block of events", at)
-        magic, checksum, first, last, count, _ = BLOCK.unpack_from(data, at)
-        end = start + count * ROW_BYTES
-        if magic != _BLOCK_MAGIC or end > len(data):
-            raise _damaged("block of events", at)
-        if crc32c(data[start:end], crc32c(data[at + 8 : start], crc32c(data[at : at + 4]))) != checksum:
-            raise _damaged("block of events", at)
-        if first > expected:
-            gaps.append(Gap(expected, min(first - 1, piece.last_index)))
-        expected = max(expected, last + 1)
-        parts.append(data[start:end])
-        at = end
+    for block in spans(piece.blocks):
+        if block.first_index > expected:
+            gaps.append(Gap(expected, min(block.first_index - 1, piece.last_index)))
+        expected = max(expected, block.last_index + 1)
+        parts.append(data[block.start : block.end])
     if expected <= piece.last_index:
         gaps.append(Gap(expected, piece.last_index))
     rows = np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), ROW)
@@ -107,32 +87,20 @@ def read_rows(piece: JournalPiece) -> tuple[Rows, list[Gap]]:
     return rows[first_row:last_row], gaps
 
 
+def run_starts(values: Int64s) -> Int64s:
+    """Where a value begins that differs from the one before it: events of one queue often follow each other."""
+    if not len(values):
+        return np.empty(0, np.int64)
+    return np.concatenate(([0], np.flatnonzero(values[1:] != values[:-1]) + 1))
+
+
 def read_records(piece: JournalPiece) -> Records | None:
-    """Where the entries of a piece lie in its log; None if it came without. Raises ``BadAnswer`` for damaged ones."""
+    """Where the entries of a checked piece lie in its log; None if it came without."""
     if not piece.offsets:
         return None
-    count = piece.last_index - piece.first_index + 1
-    not_whole = BadAnswer("ReadJournal", f"the log of entries {piece.first_index} to {piece.last_index} is not whole")
-    if len(piece.offsets) != (count + 1) * _OFFSET_BYTES:
-        raise not_whole
-    log = memoryview(piece.log)
-    offsets = np.frombuffer(piece.offsets, "<i8").astype(np.int64)
-    offsets -= offsets[0]
-    begins, limits = offsets[:-1], offsets[1:]
-    if limits[-1] > len(log) or (limits - begins < RECORD_HEADER_BYTES).any():
-        raise not_whole
-    heads = np.frombuffer(log, np.uint8)[begins[:, None] + np.arange(RECORD_HEADER_BYTES)].view(_RECORD)[:, 0]
-    # A mark may follow an entry, so a record may end before the next one begins.
-    ends = begins + _LENGTH_END + heads["length"]
-    right = (heads["magic"] == _RECORD_MAGIC) & (heads["index"] == np.arange(piece.first_index, piece.last_index + 1))
-    right &= (heads["length"] >= RECORD_HEADER_BYTES - _LENGTH_END) & (ends <= limits)
-    if not right.all():
-        raise _damaged("record of the log", int(begins[np.argmin(right)]))
-    for at, end, checksum in zip(begins.tolist(), ends.tolist(), heads["crc"].tolist(), strict=True):
-        if crc32c(log[at + _CRC_OFFSET + 4 : end], crc32c(log[at : at + _CRC_OFFSET])) != checksum:
-            raise _damaged("record of the log", at)
-    return Records(piece.first_index, piece.log, begins + RECORD_HEADER_BYTES, ends, heads["term"])
-
-
-def _damaged(what: str, at: int) -> BadAnswer:
-    return BadAnswer("ReadJournal", f"a {what} at byte {at} of the piece is damaged")
+    begins = np.frombuffer(piece.offsets, "<i8")[:-1].astype(np.int64)
+    begins -= begins[0]
+    heads = np.frombuffer(piece.log, np.uint8)[begins[:, None] + np.arange(_HEAD.itemsize)].view(_HEAD)[:, 0]
+    return Records(
+        piece.first_index, piece.log, begins + RECORD.size, begins + LENGTH_END + heads["length"], heads["term"]
+    )

@@ -4,6 +4,7 @@
      ├─ FrameError
      │   ├─ FrameTooLong   (length, limit)
      │   └─ FrameTooShort  (length, limit)
+     ├─ BadPiece           (part, at, reason)
      └─ BadSnapshot        (reason)
 
 What is wrong inside a frame ends nothing: it is answered ``BAD_REQUEST`` and the connection lives.
@@ -45,6 +46,18 @@ class FrameTooShort(FrameError):
 
     def __init__(self, length: int, limit: int) -> None:
         super().__init__(length, limit, f"a frame of {length} bytes cannot hold its header of {limit}")
+
+
+class BadPiece(NativeError):
+    """A piece of the history is not what the node wrote; `part` (blocks, offsets or log) and `at` say where."""
+
+    code = "bad-piece"
+
+    def __init__(self, part: str, at: int, reason: str) -> None:
+        super().__init__(f"the piece of the history is damaged, byte {at} of its {part}: {reason}")
+        self.part = part
+        self.at = at
+        self.reason = reason
 
 
 class BadSnapshot(NativeError):

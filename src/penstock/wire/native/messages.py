@@ -247,8 +247,12 @@ class JournalPiece(Struct, array_like=True, gc=False):
     first_index: int
     last_index: int
     blocks: bytes
+    """Blocks of the journal, one behind the other; the first and the last may hold events of entries around these."""
     offsets: bytes
+    """Where the record of each entry begins, and where the last one ends: Int64, little-endian, from the file's start.
+    """
     log: bytes
+    """The log from the first of these offsets on. Empty, as the offsets are, if it was not asked for."""
 
 
 class NamedQueue(Struct, array_like=True, gc=False):
