@@ -12,7 +12,7 @@ import errno
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from io import FileIO
 from pathlib import Path
 
@@ -38,7 +38,7 @@ from penstock.storage.layout import FILE_HEADER_BYTES, Layout, check_file_header
 from penstock.storage.lock import is_held
 from penstock.storage.metadata import load_metadata
 from penstock.storage.pieces import Events, Records
-from penstock.storage.reading import DescriptorSource, FileSource
+from penstock.storage.reading import DescriptorSource, FileIdentity, FileSource
 from penstock.storage.records import Entry, Walk, read_entries
 from penstock.storage.recovery import first_index_of, good_blocks
 from penstock.storage.scan import LogScan, scan_live
@@ -174,7 +174,8 @@ class DataFiles:
         source = self._log_source
         first_index = first_index_of(source, self._layout, self._archive)
         if not self._running:
-            return scan_live(source, self._layout.log, first_index, self.snapshot_index + 1)
+            log = FileIdentity.of(_file(self._log).fileno(), self._layout.log)
+            return _scan_stopped(log, first_index, self.snapshot_index + 1)
         return _scan_growing(source, first_index, self.snapshot_index + 1)
 
     def _live_records(self) -> Records:
@@ -305,6 +306,15 @@ def replayed(engine: Engine, entries: Iterator[Entry]) -> Iterator[tuple[int, by
         st.woken.clear()
         st.broadcasts.clear()
         engine.sweep()
+
+
+@lru_cache(1)
+def _scan_stopped(log: FileIdentity, first_index: int | None, next_after_base: int) -> LogScan:
+    """What a log holds that nobody writes to. Kept: a process that reads one part of a history often reads another."""
+    with FileSource(log.path) as source:
+        if FileIdentity.of(source.descriptor, log.path) != log:
+            raise Damaged(log.path, "a node has begun to write to it while it was read; read it again")
+        return scan_live(source, log.path, first_index, next_after_base)
 
 
 def _scan_growing(source: DescriptorSource, first_index: int | None, next_after_base: int) -> LogScan:

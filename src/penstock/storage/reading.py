@@ -6,12 +6,27 @@ import errno
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from penstock.storage.errors import Damaged, StorageFailed
 
 WINDOW_BYTES: Final = 4 * 1024 * 1024
 """How much is read at a time where a whole file is gone through."""
+
+
+class FileIdentity(NamedTuple):
+    """A file as it was at one time, told from a later one with its name and from what it becomes when it grows."""
+
+    path: Path
+    inode: int
+    size_bytes: int
+    changed_ns: int
+
+    @classmethod
+    def of(cls, descriptor: int, path: Path) -> FileIdentity:
+        """That of an open file."""
+        stat = os.fstat(descriptor)
+        return cls(path, stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 class Source(Protocol):

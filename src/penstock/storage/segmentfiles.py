@@ -7,12 +7,11 @@ that is given out, and that the blocks cover every entry. Files are looked at wh
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from penstock.engine.journal import ROW_BYTES
 from penstock.storage.cutting import Table, table_of
@@ -21,7 +20,7 @@ from penstock.storage.journalfile import HEADER_BYTES, Block, decode_header, ite
 from penstock.storage.layout import FILE_HEADER_BYTES, Layout, check_file_header, sealed_first_index
 from penstock.storage.offsets import is_cut_short, load_offsets
 from penstock.storage.pieces import Events, Records, last_index_of, read_piece
-from penstock.storage.reading import FileSource
+from penstock.storage.reading import FileIdentity, FileSource
 from penstock.storage.records import MARK_BYTES, Entry, index_of_mark, read_entries
 from penstock.storage.scan import scan_sealed
 from penstock.wire.native.errors import BadPiece
@@ -123,8 +122,7 @@ def sealed_segment(layout: Layout, first_index: int, last_index: int) -> Segment
             if (of_segment, row_bytes) != (first_index, ROW_BYTES):
                 reason = f"is of the segment at {of_segment} with events of {row_bytes} bytes"
                 raise Damaged(events, f"{reason}, not of the one at {first_index} with {ROW_BYTES}", 8)
-            stat = os.fstat(source.descriptor)
-        blocks = _sealed_blocks(_SealedFile(events, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+            blocks = _sealed_blocks(FileIdentity.of(source.descriptor, events))
         if blocks and blocks[-1].last_index > last_index:
             reason = f"has events up to entry {blocks[-1].last_index}, its log ends with {last_index}"
             raise Damaged(events, reason, blocks[-1].offset)
@@ -133,17 +131,8 @@ def sealed_segment(layout: Layout, first_index: int, last_index: int) -> Segment
     return Segment(first_index, last_index, (log, events), find_records, find_events)
 
 
-class _SealedFile(NamedTuple):
-    """A file that does not change any more, told from a later one with its name."""
-
-    path: Path
-    inode: int
-    size_bytes: int
-    changed_ns: int
-
-
 @lru_cache(_BLOCKS_KEPT)
-def _sealed_blocks(file: _SealedFile) -> list[Block]:
+def _sealed_blocks(file: FileIdentity) -> list[Block]:
     """The heads of a sealed journal's blocks: a process that reads one part of a history often reads another."""
     with FileSource(file.path) as source:
         return list(iterate_blocks(source, file.path))
