@@ -1,7 +1,7 @@
 """Histories to read: a data directory with so many events, made by the real engine and storage without a node.
 
-Messages of 100 bytes go through eight queues: put, taken a little later, acknowledged. One in twenty is left lying, so
-that there is a backlog too. Log time is made up: a million events take half an hour.
+Messages of 100 bytes of JSON go through eight queues: put, taken a little later, acknowledged. One in twenty is left
+lying, so that there is a backlog too. Log time is made up: a million events take half an hour.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 from penstock.engine.answers import Answer, Taken
@@ -58,8 +59,7 @@ class History:
         """One entry each that puts, takes and acknowledges."""
         number = self.messages // _MESSAGES
         queue, door = QUEUES[number % len(QUEUES)], _DOORS[number % len(_DOORS)]
-        payloads = [b"%0*d" % (PAYLOAD_BYTES, self.messages + position) for position in range(_MESSAGES)]
-        items = [Item(position % 10 * 100, payload) for position, payload in enumerate(payloads)]
+        items = [Item(position % 10 * 100, make_payload(self.messages + position)) for position in range(_MESSAGES)]
         self._apply([PutMany([(queue, items)])], door)
         wanted = _MESSAGES - _MESSAGES // _LEFT_LYING
         (taken,) = self._apply([Take(queue, wanted, 60_000)], door)
@@ -83,6 +83,13 @@ class History:
         if index % _SYNC_EVERY == 0:
             self.store.sync()
         return answers
+
+
+def make_payload(number: int) -> bytes:
+    """A small order in JSON. Half of it is as good as random, so that it shrinks as messages do, and not to nothing."""
+    drawn = blake2b(number.to_bytes(8, "little"), digest_size=28).hexdigest()
+    payload = f'{{"order":{number},"customer":"{drawn[:16]}","cart":"{drawn[16:]}"}}'
+    return payload.ljust(PAYLOAD_BYTES).encode()
 
 
 @contextmanager
