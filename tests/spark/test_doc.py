@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.schemas import PIPELINE_TABLES, SOURCE_TABLES, Columns
+from penstock.spark.schemas import EVENTS, NEVER_NULL, PIPELINE_TABLES, SOURCE_TABLES, Columns
 from penstock.spark.source.options import OPTIONS as SOURCE_OPTIONS
 from penstock.spark.source.outgoing import COLUMNS as SINK_COLUMNS
 from penstock.spark.source.writing import OPTIONS as SINK_OPTIONS
@@ -29,6 +29,12 @@ def rows_under(heading: str) -> list[list[str]]:
 )
 def test_options_and_rows_are_told_as_they_are(heading: str, meanings: list[dict[str, str]]) -> None:
     assert rows_under(heading) == [[name, meaning] for each in meanings for name, meaning in each.items()]
+
+
+def test_what_may_be_null_is_told() -> None:
+    told = re.search(r"^Only (.*) may be null;", DOC, re.MULTILINE)
+    assert told is not None
+    assert set(re.split(", | and ", told[1])) == set(EVENTS) - NEVER_NULL
 
 
 @pytest.mark.parametrize(

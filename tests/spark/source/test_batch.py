@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 import penstock
 from penstock.client.history import HistoryReader
-from penstock.spark.schemas import EVENTS
+from penstock.spark.schemas import EVENTS, NEVER_NULL
 from penstock.storage.layout import Layout
 from tests.spark.source.making import OnDisk, expected_events
 from tests.spark.source.test_decode import as_rows
@@ -46,6 +46,7 @@ def test_endpoint_and_path_give_all_events_once(
     expected = expected_events(reader, 0, reader.reach().applied_index)
     by_endpoint = load(spark, endpoint=node.endpoint, minPartitions=4)
     assert by_endpoint.schema.simpleString() == f"struct<{','.join(f'{name}:{kind}' for name, kind in EVENTS.items())}>"
+    assert {field.name for field in by_endpoint.schema.fields if not field.nullable} == NEVER_NULL
     assert rows(by_endpoint) == expected
     parts = by_endpoint.selectExpr("spark_partition_id() AS part").distinct().count()
     assert parts >= 4
@@ -88,6 +89,8 @@ def test_sql_and_a_schema_by_hand(spark: SparkSession, node: OnDisk, reader: His
     assert chosen.load().where("`index` = 3").count() == 20
     wrong = spark.read.format("penstock").option("endpoint", node.endpoint).schema("key string")
     assert "no such column key: it is bigint" in error_of(wrong.load)
+    null = spark.read.format("penstock").option("endpoint", node.endpoint).schema("payload binary NOT NULL")
+    assert "the column payload of events may be null" in error_of(null.load)
 
 
 def test_an_empty_range_is_an_empty_table(spark: SparkSession, node: OnDisk) -> None:

@@ -5,6 +5,7 @@ Spark imports this wherever it looks for formats, so what reading and writing ne
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -16,7 +17,7 @@ from pyspark.sql.datasource import (
 )
 
 from penstock.spark.errors import BadOption
-from penstock.spark.schemas import SOURCE_TABLES, ddl
+from penstock.spark.schemas import NEVER_NULL, SOURCE_TABLES, ddl
 from penstock.spark.source.options import SourceOptions, read_options
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class DefaultSource(DataSource):
 
     def schema(self) -> str:
         """The columns of the table that the options name."""
-        return ddl(read_options(self.options).schema)
+        options = read_options(self.options)
+        return ddl(options.schema, NEVER_NULL if options.table == "events" else ())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads a table as a batch."""
@@ -78,4 +80,7 @@ class DefaultSource(DataSource):
             if field.dataType.simpleString() != known.get(field.name):
                 right = f"it is {known[field.name]}" if field.name in known else f"there are {', '.join(known)}"
                 raise BadOption("schema", f"{options.table} has no such column {field.name}: {right}")
-        return read_options({**self.options, "columns": ",".join(schema.fieldNames())})
+            if not field.nullable and (options.table != "events" or field.name not in NEVER_NULL):
+                raise BadOption("schema", f"the column {field.name} of {options.table} may be null")
+        chosen = read_options({**self.options, "columns": ",".join(schema.fieldNames())})
+        return replace(chosen, never_null=frozenset(field.name for field in schema.fields if not field.nullable))

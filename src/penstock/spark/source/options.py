@@ -82,6 +82,8 @@ class SourceOptions:
     partitions_min: int
     fail_on_data_loss: bool
     timeout_seconds: float
+    never_null: frozenset[str] = frozenset()
+    """Columns that Spark was told are never null; what it gets must say the same."""
 
     @property
     def schema(self) -> Columns:

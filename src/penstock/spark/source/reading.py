@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.client.errors import HistoryGone
 from penstock.engine.journal import BROADCAST
-from penstock.spark.schemas import TOPICS, Columns, arrow_schema
+from penstock.spark.schemas import TOPICS, arrow_schema
 from penstock.spark.source.decode import Filter, decode_batches, needs_log
 from penstock.spark.source.history import History, open_history
 from penstock.spark.source.names import GONE, QueueNames
@@ -101,18 +101,18 @@ def _events(options: SourceOptions, partition: EntriesPartition) -> Iterator[pa.
     left_out = () if options.payload else ("payload",)
     built = tuple(name for name in options.columns if name not in left_out)
     for batch in _decode(options, partition, built, Filter(options.queues, options.kinds)):
-        yield fill(batch, options.schema)
+        yield fill(batch, options)
 
 
 def _topics(options: SourceOptions, partition: EntriesPartition) -> Iterator[pa.RecordBatch]:
     kept = [name for name in TOPICS if name in options.columns and (options.payload or name != "data")]
     for batch in _decode(options, partition, EVENT_COLUMNS, Filter(kinds=frozenset((BROADCAST,)))):
-        yield fill(parse_batch(batch).select(kept), options.schema)
+        yield fill(parse_batch(batch).select(kept), options)
 
 
-def fill(batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
-    """A batch with all these columns in their order; those that it lacks are null."""
-    schema = arrow_schema(columns)
+def fill(batch: pa.RecordBatch, options: SourceOptions) -> pa.RecordBatch:
+    """A batch with all columns that are asked for, in their order; those that it lacks are null."""
+    schema = arrow_schema(options.schema, options.never_null)
     arrays = [
         batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
         for field in schema
