@@ -21,6 +21,8 @@ import pyspark
 PATIENCE_S: Final = 60.0
 _HOME: Final = Path(pyspark.__file__).parent
 _LOOPBACK: Final = "127.0.0.1"
+_WORKERS: Final = (_LOOPBACK, "localhost")
+"""Two names, so two hosts to Spark: it gives a task no twin on the host where it runs already."""
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 _CONNECT: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -30,11 +32,12 @@ _CONNECT_PORT: Final = r"Spark Connect server started at: \S*?:(\d+)"
 
 
 @contextmanager
-def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
-    """A master with workers of one core each; its address, `spark://host:port`."""
+def cluster(folder: Path) -> Iterator[str]:
+    """A master with two workers of one core each; its address, `spark://host:port`."""
     with ExitStack() as stack:
-        ports = ["--host", _LOOPBACK, "--port", "0", "--webui-port", "0"]
-        master = stack.enter_context(_server("master", folder, [_program("spark-class"), _MASTER, *ports]))
+        ports = ["--port", "0", "--webui-port", "0"]
+        command = [_program("spark-class"), _MASTER, "--host", _LOOPBACK, *ports]
+        master = stack.enter_context(_server("master", folder, command))
         url = f"spark://{_LOOPBACK}:{master.wait_for(_MASTER_PORT)}"
         size = ["--cores", "1", "--memory", "1g"]
         started = [
@@ -45,6 +48,8 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
                     [
                         _program("spark-class"),
                         _WORKER,
+                        "--host",
+                        host,
                         *ports,
                         *size,
                         "--work-dir",
@@ -53,7 +58,7 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
                     ],
                 )
             )
-            for number in range(workers)
+            for number, host in enumerate(_WORKERS)
         ]
         for worker in started:
             worker.wait_for(r"(Successfully registered) with master")

@@ -13,9 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
+from penstock.engine import commands as c
+from penstock.engine import journal as j
 from penstock.spark.pipeline.tables import table_files
 from penstock.testing import TestServer
+from penstock.wire.native import messages as m
+from soak.process import wait_until
+from soak.spark_sink import Broker
 from tests.spark.cluster.processes import cluster, connect_server, environment
+from tests.spark.cluster.twins import ROWS_PER_TASK, TASKS
 
 ROOT = Path(__file__).resolve().parents[3]
 COUNT = 3000
@@ -73,6 +79,22 @@ def test_pipeline(place: tuple[str, str], node: TestServer, tmp_path: Path) -> N
     messages = [row for file in table_files(tables, "silver.messages") for row in pq.read_table(file).to_pylist()]
     found = sorted(row["key"] for row in messages if row["queue"] == "in" and row["state"] == "ready")
     assert found == list(range(COUNT))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("place", [("master", cluster)], ids=["cluster"], indirect=True)
+def test_a_task_and_its_twin_write_each_row_once(place: tuple[str, str], tmp_path: Path) -> None:
+    """Spark starts a second attempt at a slow task; both stage all of their rows, one of them is published."""
+    with Broker(tmp_path) as broker:
+        broker.ask(c.CreateQueue("twins", c.QueueSettings()))
+        run("tests.spark.cluster.twins", place[1], broker.endpoint, "twins", str(tmp_path))
+        assert (tmp_path / "attempt-0").exists()
+        assert (tmp_path / "attempt-1").exists()
+        expected = TASKS * ROWS_PER_TASK
+        assert sum(event.key for event in broker.events(j.STAGED)) > expected
+        assert [event.key for event in broker.events(j.PUBLISHED)] == [expected]
+        assert wait_until(lambda: broker.ask(m.ShowQueue("twins")).put >= expected)
+        assert sorted(map(int, broker.payloads("twins"))) == list(range(expected))
 
 
 def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
