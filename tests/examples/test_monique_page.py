@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 
+from tests.browser import chromium
 from tests.examples.monique_stage import EXAMPLES, Stage, free_ports, staged
 
 PAGE = EXAMPLES / "monique_page" / "index.html"
 WAIT_MS = 15_000
 PHONE = ViewportSize(width=360, height=640)
-FLAGS = """
-    --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
-    --disable-component-update --disable-sync
-""".split()
-
-
-def find_chromium() -> str:
-    """Where Debian's browser is. Where it is missing the tests are left out, but never where changes are judged."""
-    found = os.environ.get("PENSTOCK_CHROMIUM") or shutil.which("chromium")
-    if found is None:
-        advice = "there is no chromium; on Debian or Ubuntu: sudo apt-get install chromium"
-        if os.environ.get("CI"):
-            pytest.fail(advice)
-        pytest.skip(advice)
-    return found
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    path = find_chromium()
-    with sync_playwright() as playwright:
-        # Playwright would add flags for browsers of its own making; these are all that Debian's needs.
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,10 @@
-"""One Spark session for all tests that need one: starting it costs more than most of them."""
+"""One Spark session for all tests that need one: starting it costs more than most of them. And one long history."""
 
 from __future__ import annotations
 
 import gc
 import os
+import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,11 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.spark.generated.checking import Told
+
+TOLD_EVENTS = 300_000
+TOLD_SEED = 1
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +43,18 @@ def spark(java: None) -> Iterator[SparkSession]:
     session.stop()
     # Nodes that ran in this process have frozen what there was; some libraries complain of it at the end.
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session")
+def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    """A history, and one run of the pipeline over all of it, by path. Leave its tables as they are."""
+    from penstock.spark.pipeline.run import Pipeline
+    from tests.spark.generated.checking import Told, expect
+    from tests.spark.generated.history import generate
+
+    folder = tmp_path_factory.mktemp("truth")
+    made = generate(folder / "data", TOLD_EVENTS, TOLD_SEED)
+    with Pipeline(spark, folder / "data", folder / "tables") as pipeline:
+        pipeline.run_once()
+    yield Told(made, expect(made, folder / "tables"), folder / "tables")
+    shutil.rmtree(folder)

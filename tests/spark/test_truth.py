@@ -7,50 +7,25 @@ files, bronze against the journal itself. Each is told with the rows that differ
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 from penstock.spark.pipeline.run import Pipeline
 from penstock.spark.pipeline.tables import watermark
 from penstock.spark.schemas import PIPELINE_TABLES
 from soak.spark_sink import Broker
-from tests.spark.generated.checking import expect, found, run_to, wrong
+from tests.spark.generated.checking import Told, found, run_to, wrong
 from tests.spark.generated.comparing import differences, totals_of
-from tests.spark.generated.history import MINUTE_US, Generated, generate
+from tests.spark.generated.history import MINUTE_US, Generated
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EVENTS = 300_000
-SEED = 1
 DAY_US = 1440 * MINUTE_US
-
-
-@dataclass
-class Told:
-    """A history, the tables that must come of it, and the directory of those that one whole run made."""
-
-    made: Generated
-    expected: dict[str, pa.Table]
-    directory: Path
-
-
-@pytest.fixture(scope="module")
-def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
-    """The history, and one run of the pipeline over all of it, by path."""
-    folder = tmp_path_factory.mktemp("truth")
-    made = generate(folder / "data", EVENTS, SEED)
-    with Pipeline(spark, folder / "data", folder / "tables") as pipeline:
-        pipeline.run_once()
-    yield Told(made, expect(made, folder / "tables"), folder / "tables")
-    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("name", PIPELINE_TABLES)
@@ -107,7 +82,7 @@ def test_a_random_cut_and_going_on_over_the_network_change_nothing(
 ) -> None:
     """Something is read from the files, then a single entry, and the rest from a node that has the same files."""
     made = told.made
-    cut = Random(SEED).randrange(made.last_index)
+    cut = Random(1).randrange(made.last_index)
     shutil.copytree(made.directory, tmp_path / "data")
     with Pipeline(spark, made.directory, tmp_path / "tables") as pipeline:
         run_to(pipeline, [cut, cut + 1])

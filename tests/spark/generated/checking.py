@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +21,15 @@ from tests.spark.generated.reference import Reference
 from tests.spark.generated.tasks import tasks_table
 
 GOLD = [name for name in PIPELINE_TABLES if name.startswith("gold.")]
+
+
+@dataclass
+class Told:
+    """A history, the tables that must come of it, and the directory of those that one whole run made."""
+
+    made: Generated
+    expected: dict[str, pa.Table]
+    directory: Path
 
 
 def expect(made: Generated, directory: Path) -> dict[str, pa.Table]:

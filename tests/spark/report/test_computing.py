@@ -73,6 +73,24 @@ def test_dead_letters_are_counted_by_reason_queue_and_time(figures: Figures, tab
     assert counts == sorted(counts, reverse=True)
 
 
+def test_dead_letters_have_the_names_of_their_queues(tmp_path: Path) -> None:
+    """Also the default queue, whose name is empty and whose uid is 0, and where a name is lost in some rows."""
+    zeros = dict.fromkeys(Totals.__struct_fields__, 0)
+    known, dead = (
+        [{"queue_uid": uid, "queue": name, "minute": BEGIN} for uid, name in named]
+        for named in (((0, ""), (1, "a"), (2, None)), ((0, ""), (1, None), (1, "a"), (2, None)))
+    )
+    filled = {
+        "gold.queue_minutes": [{**zeros, **each} for each in known],
+        "gold.dead_letters": [
+            {**each, "reason": "nack", "count": count} for each, count in zip(dead, (4, 1, 2, 1), strict=True)
+        ],
+    }
+    figures = compute(write_gold(tmp_path, filled))
+    assert {each.name for each in figures.queues} == {"", "a", "(queue 2)"}
+    assert [(each.queue, each.count) for each in figures.dead_letters] == [("", 4), ("a", 3), ("(queue 2)", 1)]
+
+
 def test_waits_are_told_by_band_in_the_order_of_keys(figures: Figures, tables: Tables) -> None:
     assert [band.band for band in figures.waits] == list(BANDS)
     arrived, delivered = summed(tables["gold.key_bands"], "band", "arrivals"), defaultdict[str, list[int]](list)

@@ -6,12 +6,11 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+from playwright.sync_api import ViewportSize
 
 from penstock.spark.errors import ExtraMissing, NoTables
 from penstock.spark.pipeline.manifest import File, Table, new_manifest, store_manifest
@@ -20,37 +19,8 @@ from penstock.spark.report.figures import Figures
 from penstock.spark.report.gold import Gold
 from penstock.spark.report.markup import shown
 from penstock.spark.report.page import draw, report_json, write_report
-from tests.examples.test_monique_page import FLAGS, find_chromium
+from tests.spark.report.looking import BOXES, PHONE, PLOTTED, SECTIONS, WIDE, assert_all_can_be_seen
 from tests.spark.report.sample import BANDS, END, HOSTILE, Tables, write_gold
-
-PHONE = ViewportSize(width=360, height=640)
-WIDE = ViewportSize(width=1100, height=800)
-SECTIONS = "queues depth age throughput waits redeliveries dead-letters workers specs".split()
-PLOTTED = SECTIONS[1:]
-# What is inside each plot that can be seen: the boxes of its marks and of its texts, in its own units.
-BOXES = """
-() => [...document.querySelectorAll('svg.plot')].filter(svg => svg.getBoundingClientRect().width > 0).map(svg => {
-  const box = each => { const b = each.getBBox(); return [b.x, b.y, b.x + b.width, b.y + b.height]; };
-  return {
-    section: svg.closest('section').id,
-    title: svg.querySelector('title').textContent,
-    size: [svg.viewBox.baseVal.width, svg.viewBox.baseVal.height],
-    height: svg.getBoundingClientRect().height,
-    letters: Math.min(...[...svg.querySelectorAll('text')].map(each => each.getBoundingClientRect().height)),
-    marks: [...svg.querySelectorAll('.mark')].map(box),
-    texts: [...svg.querySelectorAll('text')].map(box),
-  };
-})
-"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = find_chromium()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -76,47 +46,9 @@ def publish(folder: Path, gold: Gold) -> None:
     store_manifest(folder, manifest)
 
 
-@pytest.fixture
-def open_page(browser: Browser) -> Iterator[Any]:
-    """Opens a page on some screen. Whatever it loads besides itself, and each error, is a failure."""
-    problems: list[str] = []
-    contexts = []
-
-    def open_page(path: Path, viewport: ViewportSize, **more: Any) -> Page:
-        context = browser.new_context(viewport=viewport, **more)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda message: problems.append(message.text))
-        page.on("request", lambda request: problems.append(request.url) if request.url != path.as_uri() else None)
-        page.goto(path.as_uri())
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert problems == []
-
-
 @pytest.mark.parametrize("viewport", [PHONE, WIDE], ids=["phone", "wide"])
 def test_every_plot_has_marks_and_all_of_it_can_be_seen(open_page: Any, report: Path, viewport: ViewportSize) -> None:
-    plots = open_page(report, viewport).evaluate(BOXES)
-    assert {plot["section"] for plot in plots} == set(PLOTTED)
-    for plot in plots:
-        width, height = plot["size"]
-        assert plot["marks"], plot["title"]
-        for left, top, right, bottom in plot["marks"]:
-            assert -0.1 <= left <= right <= width + 0.1, plot["title"]
-            assert -0.1 <= top <= bottom <= height + 0.1, plot["title"]
-            # Something is drawn: a mark has an extent.
-            assert right - left + bottom - top > 0.5, plot["title"]
-        for left, top, right, bottom in plot["texts"]:
-            assert left >= -2, plot["title"]
-            assert right <= width + 4, plot["title"]
-            assert top >= -2, plot["title"]
-            assert bottom <= height + 2, plot["title"]
-        # Letters are as large on a phone as on a wide screen: about 15 pixels with their line.
-        assert plot["letters"] >= 12, plot["title"]
+    assert_all_can_be_seen(open_page(report, viewport).evaluate(BOXES))
 
 
 def test_marks_are_as_many_as_there_is_data(open_page: Any, report: Path, figures: Figures) -> None:

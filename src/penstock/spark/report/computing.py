@@ -26,7 +26,7 @@ from penstock.spark.report.figures import (
     Worker,
 )
 from penstock.spark.report.gold import Gold, Rows
-from penstock.spark.report.queues import QueueFigures
+from penstock.spark.report.queues import QueueFigures, unnamed
 from penstock.spark.report.series import MINUTE_US, Bins, plain
 
 WORKERS_MAX: Final = 100
@@ -56,7 +56,7 @@ def compute(gold: Gold, since: datetime | None = None) -> Figures:
         queues=queues.listed,
         series=queues.series(_dead_letter_series(gold, bins)),
         waits=_waits(gold, bins),
-        dead_letters=_dead_letters(gold, bins),
+        dead_letters=_dead_letters(gold, bins, queues.names),
         doors=_doors(gold, bins),
         workers=_workers(gold, bins),
         specs=_specs(gold, bins),
@@ -104,10 +104,11 @@ def _dead_letter_series(gold: Gold, bins: Bins) -> list[Series]:
     return [Series(reason, plain(sums[reason].astype(np.float64))) for reason in order]
 
 
-def _dead_letters(gold: Gold, bins: Bins) -> list[DeadLetters]:
+def _dead_letters(gold: Gold, bins: Bins, names: dict[int, str]) -> list[DeadLetters]:
     added: dict[tuple[str, str], int] = defaultdict(int)
-    for row in _records(gold.sums("gold.dead_letters", ["queue_uid", "queue", "reason"], ["count"], bins)):
-        added[row["queue"] or f"(queue {row['queue_uid']})", row["reason"] or ""] += row["count"]
+    for row in _records(gold.sums("gold.dead_letters", ["queue_uid", "reason"], ["count"], bins)):
+        uid = row["queue_uid"]
+        added[names.get(uid, unnamed(uid)), row["reason"] or ""] += row["count"]
     found = [DeadLetters(queue, reason, count) for (queue, reason), count in added.items()]
     return sorted(found, key=lambda each: (-each.count, each.queue, each.reason))
 

@@ -1,4 +1,4 @@
-"""Numbers and times as people read them; in the tables of the page they stand exact."""
+"""Numbers, times and names as people read them; in the tables of the page numbers stand exact."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ NONE: Final = "–"
 _NBSP: Final = "\u00a0"
 """Keeps a number and its unit on one line."""
 _UNITS_US: Final = ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"))
+
+
+def queue(name: str) -> str:
+    """A queue's name as it is typed on the command line: the default queue, whose name is empty, is ''."""
+    return name or "''"
 
 
 def count(value: float) -> str:

@@ -53,8 +53,9 @@ class QueueFigures:
     def __init__(self, gold: Gold, bins: Bins) -> None:
         self._bins = bins
         self._queues: dict[str, _Queue] = defaultdict(_Queue)
-        names = self._read_open(gold)
-        self._read_counted(gold, names)
+        self.names = self._read_open(gold)
+        """The name of each queue by its uid, or what stands for one that is not known."""
+        self._read_counted(gold)
         self.listed = sorted(
             (self._totals_of(name, queue) for name, queue in self._queues.items()),
             key=lambda each: (-(each.arrivals + each.deliveries), each.name),
@@ -145,23 +146,28 @@ class QueueFigures:
             uid = int(uids[start])
             known = names[start:end].drop_null()
             # A name may be lost in later rows, but it never changes.
-            named[uid] = known[0].as_py() if len(known) else f"(queue {uid})"
+            named[uid] = known[0].as_py() if len(known) else unnamed(uid)
             part = slice(start, end)
             self._queues[named[uid]].opens.append(_Open(uid, minutes[part], depths[part], ages_us[part]))
         return named
 
-    def _read_counted(self, gold: Gold, names: dict[int, str]) -> None:
+    def _read_counted(self, gold: Gold) -> None:
         for queue in self._queues.values():
             queue.counted = {name: np.zeros(self._bins.count, np.int64) for name in _COUNTED}
         rows = gold.sums("gold.queue_minutes", ["queue_uid"], _COUNTED, self._bins, by_bin=True)
         bins = np.asarray(rows["bin"], np.int64)
         positions: dict[str, list[int]] = defaultdict(list)
         for position, uid in enumerate(rows["queue_uid"]):
-            positions[names[uid]].append(position)
+            positions[self.names[uid]].append(position)
         for name, chosen in positions.items():
             for counted in _COUNTED:
                 values = np.asarray(rows[counted], np.int64)[chosen]
                 self._queues[name].counted[counted] += self._bins.sums(bins[chosen], values)
+
+
+def unnamed(queue_uid: int) -> str:
+    """What stands for a queue whose name is not known."""
+    return f"(queue {queue_uid})"
 
 
 def _oldest(queues: list[QueueTotals]) -> int | None:

@@ -140,10 +140,10 @@ def _dead_letters(figures: Figures) -> Markup:
     layers = _reasons(figures.series.dead_letters)
     make_scale = partial(linear_scale, _peak(_sum(figures.series.dead_letters)), whole=True)
     span = _span(figures)
-    rows = [[each.queue, each.reason, formats.exact(each.count)] for each in figures.dead_letters]
+    rows = [[formats.queue(each.queue), each.reason, formats.exact(each.count)] for each in figures.dead_letters]
     by_queue = [
         Bar(
-            f"{each.queue} · {each.reason or _NO_REASON}",
+            f"{formats.queue(each.queue)} · {each.reason or _NO_REASON}",
             formats.exact(each.count),
             [Part("c4", each.count, formats.exact(each.count))],
         )
@@ -228,7 +228,7 @@ def _step(figures: Figures) -> str:
 
 
 def _name(series: Series) -> str:
-    return "all others" if series.name is None else series.name
+    return "all others" if series.name is None else formats.queue(series.name)
 
 
 def _line(name: str, style: str, values: Sequence[float | None], write: Callable[[float], str]) -> Line:
@@ -259,7 +259,7 @@ def _queues(figures: Figures) -> Markup:
     ]
     rows = [
         [
-            each.name,
+            formats.queue(each.name),
             *map(formats.exact, (each.arrivals, each.completions, each.dead_lettered)),
             *(formats.share(each.redelivery_rate), formats.exact(each.depth), formats.duration(each.oldest_age_us)),
             *map(formats.exact, (each.acked, each.expired, each.deleted, each.moved, each.deliveries, each.failures)),
