@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     from tests.spark.generated.checking import Told
 
+# Spark's programs are short in tests, so what their Java compiles should be compiled quickly, not well. This compiler
+# keeps little code unless told otherwise, and then compiles it again and again.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
+
 TOLD_EVENTS = 300_000
 TOLD_SEED = 1
 
@@ -35,10 +39,11 @@ def java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(java: None) -> Iterator[SparkSession]:
-    """An embedded session on two cores."""
+    """An embedded session on two cores, with a pipeline's settings."""
+    from penstock.spark.pipeline.run import SETTINGS
     from penstock.spark.session import open_session
 
-    session = open_session("penstock-tests", master="local[2]")
+    session = open_session("penstock-tests", master="local[2]", settings=SETTINGS)
     yield session
     session.stop()
     # Nodes that ran in this process have frozen what there was; some libraries complain of it at the end.

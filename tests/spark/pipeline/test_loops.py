@@ -17,6 +17,7 @@ import pytest
 import penstock
 from penstock.client.errors import ConnectionLost
 from penstock.spark.errors import AnotherCluster, NoTables, PipelineError
+from penstock.spark.pipeline import loops
 from penstock.spark.pipeline.directory import Directory
 from penstock.spark.pipeline.failures import reason_of, told_plainly
 from penstock.spark.pipeline.loops import run_continuously, run_every
@@ -32,7 +33,10 @@ PATIENCE_S = 240.0
 NO_SPARK: Any = None
 
 
-def test_a_continuous_pipeline_follows_a_node_through_its_restart(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_continuous_pipeline_follows_a_node_through_its_restart(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "_RETRY_SECONDS", 0.2)
     data, tables = tmp_path / "data", tmp_path / "tables"
     failures: list[Exception] = []
     with OnDisk(data) as server:

@@ -53,6 +53,8 @@ SETTINGS: Final = {
     "spark.scheduler.mode": "FAIR",
     # The driver lists files faster than a job does, unless they are very many.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "4096",
+    # A turn needs more generated classes than the 100 that Spark keeps: it would compile all of them again each time.
+    "spark.sql.codegen.cache.maxEntries": "1000",
 }
 """Settings of a session that suit a pipeline; it runs without them too."""
 
