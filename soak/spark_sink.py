@@ -42,7 +42,7 @@ _FIRST_BATCH_S: Final = 5.0
 """About as long as a driver needs for its first batch, from the moment when its query runs."""
 _BATCH_S: Final = 0.7
 _ROWS_BEFORE_FAILURE: Final = 4_000
-"""More than fits into the buffers on the way to the sink, so that some are staged."""
+"""With their payloads more than fits into the buffers on the way to the sink, so that some are staged."""
 
 Say = Callable[[str], None]
 
@@ -146,10 +146,10 @@ def drive(plan: Plan) -> None:
     settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS_BEFORE_FAILURE // 4)}
     spark = open_session("sink-driver", master=plan.master, settings=settings if plan.marker else {})
     rows = spark.readStream.schema("number bigint").option("maxFilesPerTrigger", _FILES_PER_BATCH).json(plan.files)
+    rows = rows.selectExpr("number % 5 AS key", "lpad(CAST(number AS string), 100, '0') AS payload")
     if plan.marker:
-        rows = rows.mapInArrow(failing_once(plan.marker, plan.endpoint), "number bigint")
-    writer = rows.selectExpr("number % 5 AS key", "lpad(CAST(number AS string), 100, '0') AS payload").writeStream
-    writer = writer.format("penstock").option("endpoint", plan.endpoint).option("queue", QUEUE)
+        rows = rows.mapInArrow(failing_once(plan.marker, plan.endpoint), "key bigint, payload string")
+    writer = rows.writeStream.format("penstock").option("endpoint", plan.endpoint).option("queue", QUEUE)
     query = writer.option("checkpointLocation", plan.checkpoint).trigger(availableNow=True).start()
     sys.stdout.write("running\n")
     sys.stdout.flush()

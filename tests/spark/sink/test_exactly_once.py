@@ -182,7 +182,6 @@ def test_a_stream_goes_on_while_its_node_is_killed(
     assert sorted(broker.payloads(queue)) == expected
 
 
-@pytest.mark.long
 def test_a_task_that_fails_after_a_part_was_staged_is_tried_again(java: None, tmp_path: Path) -> None:
     expected = write_files(tmp_path / "files", 2, 6000)
     marker = tmp_path / "failed"
