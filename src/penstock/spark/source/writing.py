@@ -203,7 +203,7 @@ def _publish(sink: Sink, query: str, batch: int, messages: list[WriterCommitMess
 
 def _abort(sink: Sink, query: str, batch: int) -> None:
     try:
-        with Stager(sink.url, query, batch, retry_timeout=_ABORT_WITHIN_S) as stager:
+        with Stager(sink.url, query, batch, retry_timeout=min(sink.timeout_s, _ABORT_WITHIN_S)) as stager:
             stager.abort()
     except PenstockError as error:
         # Its user wants to read why the write failed, and not that nobody could be told of it.
