@@ -32,7 +32,7 @@ _REQUESTS = [
     c.ChangeQueue("emails", c.QueueChanges(size_max=3)),
     c.Redrive("dead", None, (1, 2), 3, 4, 5, 6),
     c.Stage("query", 1, 2, 3, 4, [("a", [c.Item(1, b"x")])]),
-    c.Publish("query", 1, [(2, 3)]),
+    c.Publish("query", 1, [(2, 3)], 1, True),
     c.Broadcast(0, b"tag", b"body", "spec", "type"),
     m.Browse("emails", 2, (-5, 5), 7, 8),
     m.Subscribe("emails", 10, None),

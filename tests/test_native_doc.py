@@ -19,7 +19,7 @@ import pytest
 from penstock.client import protocol
 from penstock.doors import connection as door
 from penstock.doors import native as native_door
-from penstock.engine import answers, commands, jobs, journal, producers, reading, state, views
+from penstock.engine import answers, commands, jobs, journal, producers, reading, staging, state, views
 from penstock.engine import errors as engine_errors
 from penstock.engine.errors import NAMES, Refusal
 from penstock.node import states
@@ -196,6 +196,8 @@ def test_states_are_documented() -> None:
         ("Limits", f"{native_door._SUBSCRIPTIONS_MAX:,}"),
         ("Limits", f"{door.IN_FLIGHT_MAX:,}"),
         ("Limits", f"{LimitsSettings().queues:,}"),
+        ("Limits", f"{staging.QUERIES_MAX:,}"),
+        ("Limits", f"{staging.QUERIES_PUBLISHED_MAX:,}"),
         ("Limits", f"{LimitsSettings().connections:,}"),
         ("Limits", f"{frames.FRAME_BYTES_MAX // 2**20} MiB"),
         ("Limits", f"{LimitsSettings().payload_bytes // 2**20} MiB"),

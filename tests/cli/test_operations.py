@@ -133,6 +133,14 @@ def test_a_batch_is_published_once(penstock: Command, client: Client, queue: str
     assert [(record.payload, record.key) for record in client.queue(queue).peek(5)] == [(b"a", 3), (b"b", 3)]
 
 
+def test_a_last_batch_is_published_and_its_writer_forgotten(penstock: Command, client: Client, queue: str) -> None:
+    writer = [f"writer-{queue}", "0"]
+    penstock("staging", "stage", *writer, queue, "--last", input="a\n")
+    assert penstock("staging", "publish", *writer, "0:0", "--last").stdout == "published 1\n"
+    assert "BATCH_NOT_STAGED" in penstock("staging", "publish", *writer, "0:0", "--last", code=4).stderr
+    assert client.queue(queue).info().ready == 1
+
+
 def test_an_aborted_batch_cannot_be_published(penstock: Command, queue: str) -> None:
     penstock("staging", "stage", f"writer-{queue}", "1", queue, input="a\n")
     assert penstock("staging", "abort", f"writer-{queue}", "1").stdout == "batch 1 is dropped\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 
 
@@ -14,7 +15,7 @@ class CuttingProxy:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._swallowing = False
+        self._swallowing: Callable[[], bool] | None = None
         self._swallowed = asyncio.Event()
         self.cuts = 0
         self.port = 0
@@ -38,12 +39,12 @@ class CuttingProxy:
         """Where clients find it."""
         return f"penstock://127.0.0.1:{self.port}"
 
-    async def cut_after_the_next_answer(self) -> None:
-        """Let the node answer once more, keep the answer, and break all connections."""
+    async def cut_after_the_next_answer(self, when: Callable[[], bool] = lambda: True) -> None:
+        """Let the node answer once more, keep the answer, and break all connections. Answers before ``when`` pass."""
         self._swallowed.clear()
-        self._swallowing = True
+        self._swallowing = when
         await self._swallowed.wait()
-        self._swallowing = False
+        self._swallowing = None
         self.cuts += 1
         for writer in list(self._writers):
             writer.transport.abort()
@@ -73,7 +74,7 @@ class CuttingProxy:
 
     async def _pass_back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
-            if self._swallowing:
+            if self._swallowing is not None and self._swallowing():
                 self._swallowed.set()
             else:
                 writer.write(data)

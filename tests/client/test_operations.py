@@ -169,14 +169,14 @@ ROWS: list[Row] = [
     Row(lambda client: client.queue("q").pause(), c.Pause("q", True), a.Done()),
     Row(lambda client: client.queue("q").resume(), c.Pause("q", False), a.Done()),
     Row(
-        lambda client: client.stage("job", 4, {"q": ["a"]}, partition=1, attempt=2, part=3),
-        c.Stage("job", 4, 1, 2, 3, [("q", [c.Item(0, b"a")])]),
+        lambda client: client.stage("job", 4, {"q": ["a"]}, partition=1, attempt=2, part=3, is_last=True),
+        c.Stage("job", 4, 1, 2, 3, [("q", [c.Item(0, b"a")])], True),
         a.Done(1),
         1,
     ),
     Row(
-        lambda client: client.publish("job", 4, [(1, 2)]),
-        c.Publish("job", 4, [(1, 2)]),
+        lambda client: client.publish("job", 4, [(1, 2)], records=1, is_last=True),
+        c.Publish("job", 4, [(1, 2)], 1, True),
         a.Published(1, True),
         a.Published(1, True),
     ),

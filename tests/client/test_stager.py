@@ -14,6 +14,7 @@ import pytest
 from penstock.client import blocking
 from penstock.client.errors import (
     BatchIncomplete,
+    BatchNotStaged,
     ConnectionLost,
     HandshakeRefused,
     KeyOutOfRange,
@@ -25,6 +26,7 @@ from penstock.engine import commands as c
 from penstock.engine.answers import Created, Done, Published
 from penstock.engine.errors import (
     BATCH_INCOMPLETE,
+    BATCH_NOT_STAGED,
     KEY_OUT_OF_RANGE,
     NO_SUCH_QUEUE,
     NOT_LEADER,
@@ -240,5 +242,95 @@ def test_a_part_whose_answer_was_lost_is_kept_once(run: Run) -> None:
             assert proxy.cuts == 2
             queue = server.server.node.engine.state.by_name["q"]
             assert queue.totals.put == 3
+
+    run(main)
+
+
+# The last batch of a query, which the node does not remember.
+
+
+def test_a_last_batch_whose_answer_was_lost_is_told_what_it_was_told_first(run: Run) -> None:
+    """The node has forgotten the query by then, but not what it told the producer."""
+
+    async def main() -> None:
+        async with TestServer() as server, CuttingProxy(server.port) as proxy:
+            with Stager(server.url, "w", 0, is_last=True) as stager:
+                await beside(stager.create_queue, "q")
+                await beside(staging(stager, 3))
+            state = server.server.node.engine.state
+            with Stager(proxy.url, "w", 0, is_last=True) as stager:
+                cut = start(proxy.cut_after_the_next_answer(lambda: state.by_name["q"].totals.put > 0))
+                await asyncio.sleep(0)
+                assert await beside(stager.publish, [(1, 2)], 3) == Published(3, True)
+                await cut
+            assert proxy.cuts == 1
+            assert state.by_name["q"].totals.put == 3
+            assert state.published == {}
+            assert [len(producer.answers) for producer in state.producers.values()] == [1]
+
+    run(main)
+
+
+def test_every_connection_says_the_same_producer_before_a_last_batch(run: Run) -> None:
+    async def main() -> None:
+        async with ScriptedNode() as node:
+            with Stager(node.url, "w", 3, is_last=True) as stager:
+                work = beside(stager.publish, [(1, 2)], 5)
+                peer = await node.accept()
+                request = await peer.receive(c.PUBLISH)
+                assert request.body == c.Publish("w", 3, [(1, 2)], 5, True)
+                assert peer.hello is not None
+                producer = peer.hello.producer
+                assert producer > 0
+                await peer.drop()
+                peer = await node.accept()
+                assert await peer.receive(c.PUBLISH) == request
+                assert peer.hello is not None
+                assert peer.hello.producer == producer
+                peer.answer(request, Published(5, True))
+                assert await work == Published(5, True)
+                # Parts need no producer: each would cost the node the memory of another one.
+                work = beside(staging(stager, 1))
+                peer = await node.accept()
+                part = await peer.receive(c.STAGE)
+                assert part.body == c.Stage("w", 3, 1, 2, 0, PUTS, True)
+                assert peer.hello is None
+                peer.answer(part, Done(1))
+                await work
+
+    run(main)
+
+
+@pytest.mark.parametrize(("losses", "expected"), [(0, BatchNotStaged), (1, OutcomeUnknown)])
+def test_a_last_batch_that_is_not_staged_may_have_been_published_by_the_first_try(
+    run: Run, losses: int, expected: type[Exception]
+) -> None:
+    """It was, if the node has forgotten the producer meanwhile. Nobody may be told then to write it again."""
+
+    async def main() -> None:
+        async with ScriptedNode() as node:
+            with Stager(node.url, "w", 3, is_last=True) as stager:
+                work = beside(stager.publish, [(1, 2)], 5)
+                for _ in range(losses):
+                    peer = await node.accept()
+                    await peer.receive(c.PUBLISH)
+                    await peer.drop()
+                peer = await node.accept()
+                peer.refuse(await peer.receive(c.PUBLISH), BATCH_NOT_STAGED, "nothing is staged", (1, 2))
+                with pytest.raises(expected, match="nothing is staged"):
+                    await work
+
+    run(main)
+
+
+def test_a_node_that_stops_while_it_is_greeted_is_left(run: Run) -> None:
+    async def main() -> None:
+        async with ScriptedNode() as node, ScriptedNode() as other:
+            node.answers_hello = lambda peer, request: peer.refuse(request, STOPPING, "it stops")
+            with Stager(f"{node.url},127.0.0.1:{other.port}", "w", 3, is_last=True) as stager:
+                work = beside(stager.publish, [(1, 2)], 5)
+                peer = await other.accept()
+                peer.answer(await peer.receive(c.PUBLISH), Published(5, True))
+                assert await work == Published(5, True)
 
     run(main)

@@ -152,7 +152,7 @@ class BusyMoment:
         staged = list(self.machine.model.staged)
         if staged and self.random.random() < 0.5:
             query, batch, partition, attempt = self.pick(staged)
-            return c.Publish(query, batch, [(partition, attempt)])
+            return c.Publish(query, batch, [(partition, attempt)], 0, self.pick((False, False, True)))
         batch = max(self.machine.model.published.values(), default=0) + self.pick((0, 1, 1, 2))
         numbers = (self.pick((0, 1)), self.pick((0, 1)), self.pick((0, 1)))
         return c.Stage("q", batch, *numbers, [(self.pick(QUEUES), self.items(2))])

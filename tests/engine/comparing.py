@@ -106,13 +106,16 @@ redriving = s.builds(
 small_numbers = s.integers(0, 1)
 attempts = s.lists(s.tuples(small_numbers, small_numbers), max_size=2)
 staging = s.one_of(
-    s.builds(c.Stage, s.just("q"), s.integers(0, 2), small_numbers, small_numbers, small_numbers, some_puts),
+    s.builds(
+        c.Stage, s.just("q"), s.integers(0, 2), small_numbers, small_numbers, small_numbers, some_puts, s.booleans()
+    ),
     s.builds(
         c.Publish,
         s.just("q"),
         s.integers(0, 2),
         s.lists(s.tuples(small_numbers, small_numbers), max_size=2),
         s.integers(0, 2),
+        s.booleans(),
     ),
     s.builds(c.Abort, s.just("q"), s.integers(0, 2)),
 )

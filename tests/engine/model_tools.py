@@ -267,6 +267,8 @@ class FullModel(Model):
         if args.records and args.records != count:
             return Refusal(e.BATCH_INCOMPLETE, "", (count, args.records))
         self.published[args.query] = args.batch
+        if args.is_last:
+            del self.published[args.query]
         self.staged = {k: v for k, v in self.staged.items() if k[0] != args.query or k[1] > args.batch}
         for name, items in puts:
             for item in items:

@@ -242,11 +242,13 @@ class Teller:
 
     def do_stage(self, line: Line) -> Any:
         batch, partition, attempt, part = (line.number(name) for name in ("batch", "partition", "attempt", "part"))
-        return c.Stage(line.words[0], batch, partition, attempt, part, self.puts(line, line.words[1:]))
+        is_last = line.flag("last")
+        return c.Stage(line.words[0], batch, partition, attempt, part, self.puts(line, line.words[1:]), is_last)
 
     def do_publish(self, line: Line) -> Any:
-        attempts = [tuple(map(int, word.split("."))) for word in line.words[1:]]
-        return c.Publish(line.words[0], line.number("batch"), attempts, line.number("records"))  # type: ignore[arg-type]
+        is_last = line.flag("last")
+        attempts = [(int(partition), int(attempt)) for partition, attempt in (w.split(".") for w in line.words[1:])]
+        return c.Publish(line.words[0], line.number("batch"), attempts, line.number("records"), is_last)
 
     def do_abort(self, line: Line) -> Any:
         return c.Abort(line.words[0], line.number("batch"))

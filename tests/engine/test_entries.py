@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from random import Random
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as s
@@ -211,6 +213,17 @@ def test_the_largest_values_that_decode_can_be_applied(args: object) -> None:
     drive.take("", 10)
     drive.wait(1)
     assert list(begin(restore(drive.snapshot()))) == drive.snapshot()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [c.Stage("q", 1, 0, 0, 0, [("", [item()])]), c.Publish("q", 1, [(0, 0)], 1)],
+    ids=lambda args: type(args).__name__,
+)
+def test_what_was_written_before_a_query_could_have_a_last_batch_means_the_same(args: Any) -> None:
+    fields = msgspec.msgpack.decode(c.encode(args))
+    assert fields.pop() is False
+    assert c.DECODERS[c.OPS[type(args)]].decode(c.encode(fields)) == args
 
 
 def test_time_never_runs_backwards() -> None:

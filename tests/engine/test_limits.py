@@ -10,7 +10,7 @@ from penstock.engine import answers as a
 from penstock.engine import commands as c
 from penstock.engine import errors as e
 from penstock.engine import journal as j
-from penstock.engine import producers, reading
+from penstock.engine import producers, reading, staging
 from penstock.engine.errors import Refusal
 from penstock.engine.firing import TIMERS_PER_ENTRY_MAX
 from penstock.engine.jobs import ENDED_JOBS_KEPT, SLICE_RECORDS
@@ -198,6 +198,67 @@ def test_a_large_batch_is_published_by_one_entry_and_moved_in_slices() -> None:
     drive.tick()
     assert drive.view("").ready == 11_500
     assert drive.engine.state.jobs == {}
+
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+
+
+def publish(drive: Drive, query: str, *, is_last: bool = False, batch: int = 0) -> Any:
+    """Stage and publish a batch of one record; the first refusal, or what came of it."""
+    staged = drive.do(c.Stage(query, batch, 0, 0, 0, [("", [item()])], is_last))
+    if isinstance(staged, Refusal):
+        return staged
+    return drive.do(c.Publish(query, batch, [(0, 0)], 1, is_last))
+
+
+@pytest.fixture
+def three_queries(monkeypatch: pytest.MonkeyPatch) -> Drive:
+    """As many as are remembered here; ``late`` had staged before the last of them was published."""
+    monkeypatch.setattr(staging, "QUERIES_MAX", 3)
+    monkeypatch.setattr(staging, "QUERIES_PUBLISHED_MAX", 6)
+    drive = Drive()
+    drive.do(c.Stage("late", 0, 0, 0, 0, [("", [item()])]))
+    for number in range(3):
+        assert publish(drive, f"q{number}") == a.Published(1, True)
+    return drive
+
+
+def test_beyond_the_queries_that_are_remembered_a_new_one_is_refused_when_it_stages(three_queries: Drive) -> None:
+    refusal = expect(Refusal, publish(three_queries, "new"))
+    assert (refusal.code, refusal.figures) == (e.STAGE_FULL, (3,))
+    assert publish(three_queries, "q1", batch=1) == a.Published(1, True)
+    assert publish(three_queries, "q1", batch=1) == a.Published(0, False)
+
+
+def test_a_query_of_one_batch_takes_no_place(three_queries: Drive) -> None:
+    for number in range(10):
+        assert publish(three_queries, f"once{number}", is_last=True) == a.Published(1, True)
+    assert sorted(three_queries.engine.state.published) == ["q0", "q1", "q2"]
+    assert three_queries.view("").ready == 13
+
+
+def test_a_query_that_ends_leaves_its_place_to_another(three_queries: Drive) -> None:
+    assert publish(three_queries, "q1", batch=1, is_last=True) == a.Published(1, True)
+    assert publish(three_queries, "new") == a.Published(1, True)
+
+
+def test_what_was_staged_before_the_limit_was_reached_is_published(three_queries: Drive) -> None:
+    """It was promised; and a log in which that happened is applied again with the same answers."""
+    assert three_queries.do(c.Publish("late", 0, [(0, 0)])) == a.Published(1, True)
+    assert three_queries.do(c.Publish("late", 0, [(0, 0)])) == a.Published(0, False)
+
+
+def test_who_staged_a_last_batch_and_wants_to_be_remembered_finds_an_end(three_queries: Drive) -> None:
+    """Nothing that it staged is lost by the refusal."""
+    for number in range(4):
+        three_queries.do(c.Stage(f"sly{number}", 0, 0, 0, 0, [("", [item()])], True))
+    answers = [three_queries.do(c.Publish(f"sly{number}", 0, [(0, 0)])) for number in range(4)]
+    assert answers[:3] == [a.Published(1, True)] * 3
+    assert (answers[3].code, answers[3].figures) == (e.STAGE_FULL, (6,))
+    assert expect(Refusal, three_queries.do(c.Publish("empty", 0, []))).code == e.STAGE_FULL
+    three_queries.restart()
+    assert three_queries.do(c.Publish("sly3", 0, [(0, 0)], 1, True)) == a.Published(1, True)
+    assert len(three_queries.engine.state.published) == 6
 
 
 def test_only_the_latest_ended_redrives_are_kept() -> None:

@@ -209,6 +209,16 @@ def put_many_puts_what_it_can(patch: pytest.MonkeyPatch) -> None:
     instead_of(patch, c.PUT_MANY, wrong)
 
 
+@bug
+def a_query_is_remembered_after_its_last_batch(patch: pytest.MonkeyPatch) -> None:
+    instead_of(patch, c.PUBLISH, lambda st, args, right: right(st, msgspec.structs.replace(args, is_last=False)))
+
+
+@bug
+def a_query_is_forgotten_with_every_batch(patch: pytest.MonkeyPatch) -> None:
+    instead_of(patch, c.PUBLISH, lambda st, args, right: right(st, msgspec.structs.replace(args, is_last=True)))
+
+
 @pytest.mark.parametrize("name", BUGS)
 def test_the_state_machine_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     BUGS[name](monkeypatch)

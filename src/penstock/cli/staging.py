@@ -28,6 +28,7 @@ def staging() -> None:
 @click.option("--attempt", type=NATURAL, default=0, help="Which attempt at the partition.  [default: 0]")
 @click.option("--part", type=NATURAL, default=0, help="Which part of the attempt, from 0.  [default: 0]")
 @click.option("--key", type=KEY, default=0, help="The messages' key.  [default: 0]")
+@click.option("--last", "is_last", is_flag=True, help="The batch will be published with --last.")
 @client_options
 def stage(
     query: str,
@@ -37,6 +38,7 @@ def stage(
     attempt: int,
     part: int,
     key: int,
+    is_last: bool,
     url: str | None,
     as_json: bool,
 ) -> None:
@@ -47,7 +49,8 @@ def stage(
     lines = content.removesuffix(b"\n").split(b"\n") if content else []
     items = [Item(payload=line, key=key) for line in lines]
     with connected(url) as client:
-        count = client.stage(query, batch, {queue: items}, partition=partition, attempt=attempt, part=part)
+        place = {"partition": partition, "attempt": attempt, "part": part}
+        count = client.stage(query, batch, {queue: items}, **place, is_last=is_last)
     if as_json:
         write_json({"count": count})
     else:
@@ -58,11 +61,14 @@ def stage(
 @click.argument("query")
 @click.argument("batch", type=NATURAL)
 @click.argument("attempts", type=ATTEMPT, nargs=-1, required=True, metavar="PARTITION:ATTEMPT...")
+@click.option("--last", "is_last", is_flag=True, help="No batch of the query follows: forget the query.")
 @client_options
-def publish(query: str, batch: int, attempts: tuple[tuple[int, int], ...], url: str | None, as_json: bool) -> None:
+def publish(
+    query: str, batch: int, attempts: tuple[tuple[int, int], ...], is_last: bool, url: str | None, as_json: bool
+) -> None:
     """Make one attempt of each partition visible, once."""
     with connected(url) as client:
-        published = client.publish(query, batch, attempts)
+        published = client.publish(query, batch, attempts, is_last=is_last)
     if as_json:
         write_json({"count": published.count, "fresh": published.fresh})
     else:

@@ -158,22 +158,26 @@ class Client:
         partition: int = 0,
         attempt: int = 0,
         part: int = 0,
+        is_last: bool = False,
     ) -> int:
         """Leave messages of one attempt at one partition of a batch; nobody sees them before ``publish``.
 
-        ``part`` numbers the stages of an attempt from 0, so that a repeat is recognised. Tells how many are staged.
+        ``part`` numbers the stages of an attempt from 0, so that a repeat is recognised. Say ``is_last`` where you will
+        say it to ``publish``. Tells how many are staged.
         """
-        request = c.Stage(query, batch, partition, attempt, part, command_puts(puts))
+        request = c.Stage(query, batch, partition, attempt, part, command_puts(puts), is_last)
         return (await self._link.call(request, Done)).count
 
     async def publish(
-        self, query: str, batch: int, attempts: Iterable[tuple[int, int]], *, records: int = 0
+        self, query: str, batch: int, attempts: Iterable[tuple[int, int]], *, records: int = 0, is_last: bool = False
     ) -> Published:
         """Make the named (partition, attempt) pairs of a batch visible: once, however often it is asked.
 
-        With ``records`` there must be exactly so many, or nothing is published (``BatchIncomplete``).
+        With ``records`` there must be exactly so many, or nothing is published (``BatchIncomplete``). With ``is_last``
+        the query is forgotten then, of which else the last batch is remembered for ever: asked once more, it adds
+        nothing, but raises ``BatchNotStaged``.
         """
-        return await self._link.call(c.Publish(query, batch, list(attempts), records), Published)
+        return await self._link.call(c.Publish(query, batch, list(attempts), records, is_last), Published)
 
     async def abort(self, query: str, batch: int) -> None:
         """Drop what is staged for a batch."""

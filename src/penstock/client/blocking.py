@@ -3,7 +3,7 @@
 Requests are sent without waiting, several at a time if their sender wants, and their answers are received later. What a
 lost connection leaves without an answer is sent again, to the next endpoint if need be: so only requests whose repeat
 does no harm belong here. That is so for all that only reads, and for commands that name what they do once and for all,
-as Stage and Publish do.
+as Stage and Publish do. Others need a link with a producer number: by that the node knows a repeat.
 """
 
 from __future__ import annotations
@@ -30,16 +30,23 @@ class BlockingLink:
     """Requests and answers over a connection that is made when it is needed, and made again when it breaks.
 
     Use it in a ``with`` block; not from two threads at once. Times in seconds; ``retry_timeout`` is how long there may
-    be no answer at all while the connection is made again and again.
+    be no answer at all while the connection is made again and again. A ``producer`` number above 0 is drawn at random;
+    each costs the node a place among those whose answers it keeps.
     """
 
     def __init__(
-        self, url: str, *, client: str = "", connect_timeout: float = 5.0, retry_timeout: float = 30.0
+        self,
+        url: str,
+        *,
+        client: str = "",
+        producer: int = 0,
+        connect_timeout: float = 5.0,
+        retry_timeout: float = 30.0,
     ) -> None:
         self._endpoints = parse_url(url)
         self._connect_timeout = connect_timeout
         self._retry_timeout = retry_timeout
-        self._session = Session(0, client)
+        self._session = Session(producer, client)
         self._socket: socket.socket | None = None
         self._reason = ""
         self._turn = 0
@@ -65,10 +72,14 @@ class BlockingLink:
 
     def ask(self, request: Any) -> Any:
         """Send a request and wait for its answer, which may be a ``Refusal``. Nothing else may be in flight."""
+        return self.ask_telling(request)[1]
+
+    def ask_telling(self, request: Any) -> tuple[Call, Any]:
+        """As ``ask``; also gives the call, which tells whether it was repeated."""
         assert not self.in_flight
         self.send(request)
-        ((_, answer),) = self.receive()
-        return answer
+        (answered,) = self.receive()
+        return answered
 
     def send(self, request: Any, waiter: Any = None) -> Call:
         """Send a request; its answer comes out of ``receive`` with this call, which has ``waiter`` in it."""
@@ -130,6 +141,8 @@ class BlockingLink:
                 if not data:
                     raise ConnectionResetError("the node closed the connection in the handshake")
             connection.settimeout(_ANSWER_WITHIN_S)
+            if self._session.producer:
+                self._say_hello(connection)
         except HandshakeRefused as error:
             connection.close()
             raise HandshakeRefused(error.reason, str(endpoint)) from None
@@ -139,6 +152,22 @@ class BlockingLink:
         self._socket = connection
         connection.sendall(self._session.repeat(time.monotonic()))
         return connection
+
+    def _say_hello(self, connection: socket.socket) -> None:
+        """Tell the node whose requests these are; it must know before the first of them comes."""
+        hello = self._session.hello(self)
+        try:
+            connection.sendall(hello.frame)
+            while hello.number in self._session.calls:
+                if not (data := connection.recv(_RECEIVE_BYTES)):
+                    raise ConnectionResetError("the node closed the connection after the handshake")
+                for _, _, value in self._session.receive(data):
+                    if isinstance(value, BadAnswer):
+                        raise value
+                    if isinstance(value, Refusal):
+                        raise ConnectionResetError(value.detail or value.name)
+        finally:
+            self._session.calls.pop(hello.number, None)
 
     def _lose(self, reason: str) -> None:
         self._reason = reason

@@ -206,7 +206,7 @@ class BatchIncomplete(Refused):
 
 
 class StageFull(Refused):
-    """More is staged than may be."""
+    """The cluster remembers as many queries as it may (figures: how many); who says ``is_last`` needs no place."""
 
     code = codes.STAGE_FULL
 

@@ -3,19 +3,23 @@
 A part is named by (query, batch, partition, attempt, part), and a batch is published once. So everything here can be
 sent again after a lost connection, and a program that ended in the middle can begin its batch anew under other numbers
 of attempts: whatever of it gets to be published, is so once and whole.
+
+A query of one batch says that it is its last, and the node does not remember it. What that memory is good for, the
+repeat of a publication whose answer was lost, then goes by the producer's number instead.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Final
 
 from penstock.client.blocking import BlockingLink
-from penstock.client.errors import QueueExists, Refused, refused
+from penstock.client.errors import OutcomeUnknown, QueueExists, Refused, refused
 from penstock.engine import commands as c
 from penstock.engine.answers import Published
-from penstock.engine.errors import NO_SUCH_QUEUE, Refusal
+from penstock.engine.errors import BATCH_NOT_STAGED, NO_SUCH_QUEUE, Refusal
 from penstock.wire.native import messages as m
 
 PARTS_IN_FLIGHT_MAX: Final = 4
@@ -28,11 +32,17 @@ Explain = Callable[[Refused], Exception]
 
 
 class Stager:
-    """One batch of a query on its way. Use it in a ``with`` block; not from two threads at once."""
+    """One batch of a query on its way. Use it in a ``with`` block; not from two threads at once.
 
-    def __init__(self, url: str, query: str, batch: int, *, retry_timeout: float = 30.0) -> None:
+    ``is_last`` tells that no other batch of the query follows, and must be the same for all who write this one.
+    """
+
+    def __init__(self, url: str, query: str, batch: int, *, is_last: bool = False, retry_timeout: float = 30.0) -> None:
         self.query = query
         self.batch = batch
+        self.is_last = is_last
+        self._url = url
+        self._retry_timeout = retry_timeout
         self._link = BlockingLink(url, retry_timeout=retry_timeout)
 
     def __enter__(self) -> Stager:
@@ -62,7 +72,7 @@ class Stager:
         """Send a part. It is staged after ``flush``; if it is refused, this or a later call raises what it means."""
         while self._link.in_flight >= PARTS_IN_FLIGHT_MAX:
             self._settle()
-        self._link.send(c.Stage(self.query, self.batch, partition, attempt, part, puts), explain)
+        self._link.send(c.Stage(self.query, self.batch, partition, attempt, part, puts, self.is_last), explain)
 
     def flush(self) -> None:
         """Wait until all that was sent is staged."""
@@ -72,7 +82,8 @@ class Stager:
     def publish(self, attempts: Iterable[tuple[int, int]], records: int) -> Published:
         """Make (partition, attempt) pairs visible, which must have exactly so many records. Tells if it was the first
         time."""
-        answer = self._answer(c.Publish(self.query, self.batch, list(attempts), records))
+        command = c.Publish(self.query, self.batch, list(attempts), records, self.is_last)
+        answer = self._publish_last(command) if self.is_last else self._answer(command)
         if isinstance(answer, Refusal):
             raise refused(answer)
         assert isinstance(answer, Published)
@@ -83,6 +94,18 @@ class Stager:
         answer = self._answer(c.Abort(self.query, self.batch))
         if isinstance(answer, Refusal):
             raise refused(answer)
+
+    def _publish_last(self, command: c.Publish) -> Any:
+        # A link of its own: only this command needs a producer, and the node has room for some thousands of them.
+        self.flush()
+        producer = 1 + secrets.randbelow(c.INT64_MAX)
+        with BlockingLink(self._url, producer=producer, retry_timeout=self._retry_timeout) as link:
+            call, answer = link.ask_telling(command)
+        if isinstance(answer, Refusal) and answer.code == BATCH_NOT_STAGED and call.doubtful:
+            # Either it was never there, or it was published by the first try and the node has forgotten the producer.
+            reason = f"it was repeated after a lost connection, and then {answer.detail}"
+            raise OutcomeUnknown(call.name, call.number, reason)
+        return answer
 
     def _answer(self, request: Any) -> Any:
         self.flush()

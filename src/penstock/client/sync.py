@@ -442,16 +442,22 @@ class Client:
         partition: int = 0,
         attempt: int = 0,
         part: int = 0,
+        is_last: bool = False,
     ) -> int:
         """Leave messages of one attempt at one partition of a batch; nobody sees them before ``publish``."""
-        return self._portal.call(self._inner.stage(query, batch, puts, partition=partition, attempt=attempt, part=part))
+        return self._portal.call(
+            self._inner.stage(query, batch, puts, partition=partition, attempt=attempt, part=part, is_last=is_last)
+        )
 
-    def publish(self, query: str, batch: int, attempts: Iterable[tuple[int, int]], *, records: int = 0) -> Published:
+    def publish(
+        self, query: str, batch: int, attempts: Iterable[tuple[int, int]], *, records: int = 0, is_last: bool = False
+    ) -> Published:
         """Make the named (partition, attempt) pairs of a batch visible: once, however often it is asked.
 
-        With ``records`` there must be exactly so many, or nothing is published (``BatchIncomplete``).
+        With ``records`` there must be exactly so many, or nothing is published (``BatchIncomplete``). With ``is_last``
+        the query is forgotten then.
         """
-        return self._portal.call(self._inner.publish(query, batch, attempts, records=records))
+        return self._portal.call(self._inner.publish(query, batch, attempts, records=records, is_last=is_last))
 
     def abort(self, query: str, batch: int) -> None:
         """Drop what is staged for a batch."""

@@ -309,6 +309,8 @@ class Stage(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     part: Natural
     """Numbers the stages of an attempt from 0, so that a repeat is recognised."""
     puts: list[tuple[Name, Items]]
+    is_last: bool = False
+    """The batch will be published as the last one of its query, which then needs no place among those remembered."""
 
 
 class Publish(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -320,6 +322,8 @@ class Publish(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """(partition, attempt) pairs."""
     records: Natural = 0
     """How many records they must have; 0 if the writer does not say."""
+    is_last: bool = False
+    """No batch of this query comes after this one: it is published, and the query forgotten."""
 
 
 class Abort(Struct, array_like=True, gc=False, forbid_unknown_fields=True):

@@ -10,8 +10,8 @@ these stable codes, the text for people, and the figures that a door needs to sa
      │                DEAD_LETTER_CYCLE, TOO_MANY_QUEUES
      ├─ the policies: QUEUE_FULL (limit), PAYLOAD_TOO_LARGE (limit), KEY_OUT_OF_RANGE (min, max), DEDUP_FULL (limit)
      ├─ the record:   NO_SUCH_RECORD, LEASE_LOST, WRONG_STATE, TOO_MANY_LEASES (limit)
-     ├─ the rest:     BAD_COMMAND, NO_SUCH_JOB, NO_SUCH_BINDING, BATCH_NOT_STAGED, STAGE_FULL,
-     │                BATCH_INCOMPLETE (staged, announced)
+     ├─ the rest:     BAD_COMMAND, NO_SUCH_JOB, NO_SUCH_BINDING, BATCH_NOT_STAGED,
+     │                STAGE_FULL (limit), BATCH_INCOMPLETE (staged, announced)
      └─ the node:     MEMORY_FULL, DISK_FULL, NOT_LEADER (leader id), OUTCOME_UNKNOWN, STOPPING, BAD_REQUEST,
                       TOO_MANY_IN_FLIGHT, HISTORY_GONE (first index)
 """

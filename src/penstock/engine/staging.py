@@ -4,6 +4,10 @@ A writer's task stages what it has under (query, batch, partition, attempt); not
 one attempt per partition and decides in one entry; a batch that was published once is never published again, so a
 writer that repeats itself adds nothing. The records then move into their queues, the first of them in the same entry,
 the rest in slices (``jobs``).
+
+For that the last batch of every query is remembered, unless it is published as the query's last one. Then the query is
+forgotten with it. A repeat of such a publication adds nothing either, since nothing is staged for it any more, but is
+refused: that the first one succeeded its writer learns from the answers kept for its producer, or not at all.
 """
 
 from __future__ import annotations
@@ -25,7 +29,11 @@ from penstock.engine.timers import STAGE_END
 
 STAGED_FOR_US: Final = 24 * 3600 * 1_000_000
 QUERIES_MAX: Final = 100_000
-"""Queries whose last published batch is remembered, which is for ever."""
+"""Queries whose last published batch is remembered, which is for ever. From then on a new one cannot stage, unless it
+says that it need not be remembered."""
+QUERIES_PUBLISHED_MAX: Final = 2 * QUERIES_MAX
+"""So many there are at most: what was staged before the limit was reached is published all the same, and a writer that
+asks to be remembered only when it publishes finds an end, too."""
 
 
 class Part(Struct, array_like=True, gc=False):
@@ -78,8 +86,8 @@ def stage(st: State, args: Stage) -> Answer:
             position += 1
     if args.batch <= st.published.get(args.query, -1):
         return Done(0)
-    if args.query not in st.published and len(st.published) >= QUERIES_MAX:
-        return Refusal(e.STAGE_FULL, f"{QUERIES_MAX} queries have published already", (QUERIES_MAX,))
+    if not args.is_last and _has_no_place(st, args.query, QUERIES_MAX):
+        return _stage_full(QUERIES_MAX)
     staged = st.staged.get((args.query, args.batch, args.partition, args.attempt))
     if staged is None:
         ends_us = st.stamp_us + STAGED_FOR_US
@@ -103,6 +111,14 @@ def _locations(st: State, args: Stage) -> list[list[Location]]:
             payload_at, headers_at, start = locate(st, item.payload, headers_of(item.options), start)
             found[-1].append(Location(payload_at, headers_at))
     return found
+
+
+def _has_no_place(st: State, query: str, limit: int) -> bool:
+    return query not in st.published and len(st.published) >= limit
+
+
+def _stage_full(limit: int) -> Refusal:
+    return Refusal(e.STAGE_FULL, f"{limit} queries have published already", (limit,))
 
 
 def publish(st: State, args: Publish) -> Answer:
@@ -129,7 +145,12 @@ def publish(st: State, args: Publish) -> Answer:
         # An attempt may have been dropped half-way, and begun anew by its later parts.
         text = f"{count} records are staged for batch {args.batch}, there should be {args.records}"
         return Refusal(e.BATCH_INCOMPLETE, text, (count, args.records))
-    st.published[args.query] = args.batch
+    if args.is_last:
+        st.published.pop(args.query, None)
+    elif _has_no_place(st, args.query, QUERIES_PUBLISHED_MAX):
+        return _stage_full(QUERIES_PUBLISHED_MAX)
+    else:
+        st.published[args.query] = args.batch
     for staged in list(st.staged.values()):
         if staged.query == args.query and staged.batch <= args.batch:
             forget_staged(st, staged)
