@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,7 +19,9 @@ from penstock.client.history import HistoryReader
 from penstock.client.stager import Stager
 from penstock.engine import commands as c
 from penstock.engine import journal as j
+from penstock.engine.answers import Published
 from penstock.engine.entries import Entry, decode_entry
+from penstock.engine.errors import BATCH_NOT_STAGED
 from penstock.spark.errors import NotWritten
 from penstock.spark.source.staging import Partition
 from penstock.spark.source.writing import BatchWriter, Staged, StreamWriter, read_options
@@ -53,6 +56,14 @@ def stage(
 
 def writer(broker: Broker, queue: str) -> BatchWriter:
     return BatchWriter(read_options({"endpoint": broker.endpoint, "queue": queue}), queue, 0)
+
+
+def logged(broker: Broker, after: int = -1) -> list[Any]:
+    """The commands of the log behind an entry."""
+    with HistoryReader(broker.url) as reader:
+        reach = reader.reach()
+        entries = reader.entries(list(range(max(reach.first_index, after + 1), reach.applied_index + 1)))
+    return [command.args for data in entries.values() for command in (decode_entry(data) or Entry(0, [])).commands]
 
 
 def test_of_two_attempts_at_a_partition_one_is_published(broker: Broker, queue: str) -> None:
@@ -100,14 +111,37 @@ def test_attempts_are_told_apart_by_chance_and_not_by_counting(spark: SparkSessi
     for _ in range(2):
         sink = rows.write.format("penstock").mode("append").options(endpoint=broker.endpoint, queue=queue)
         sink.options(query=queue, batch="0").save()
-    with HistoryReader(broker.url) as reader:
-        reach = reader.reach()
-        entries = reader.entries(list(range(reach.first_index, reach.applied_index + 1)))
-    commands = [command.args for data in entries.values() for command in (decode_entry(data) or Entry(0, [])).commands]
-    stages = [args for args in commands if isinstance(args, c.Stage) and args.query == queue]
+    stages = [args for args in logged(broker) if isinstance(args, c.Stage) and args.query == queue]
     assert sorted(args.partition for args in stages) == [0, 0, 1, 1]
     assert len({args.attempt for args in stages}) == 4
     assert sorted(broker.payloads(queue)) == sorted(payloads(0, 100))
+
+
+def test_only_a_write_that_has_a_name_is_remembered(spark: SparkSession, broker: Broker, queue: str) -> None:
+    """A cluster remembers so many queries for ever: a name that is drawn for one write must not be one of them."""
+    rows = spark.range(0, 100, 1, 2).selectExpr("CAST(id AS string) AS payload")
+    sink = rows.write.format("penstock").mode("append").options(endpoint=broker.endpoint, queue=queue)
+    for options, is_last in (({}, True), ({"query": queue, "batch": "0"}, False)):
+        before = broker.ask(m.Latest(-1, 0)).applied_index
+        sink.options(**options).save()
+        written = [args for args in logged(broker, before) if isinstance(args, c.Stage | c.Publish)]
+        assert [(type(args), args.is_last) for args in written] == [(c.Stage, is_last)] * 2 + [(c.Publish, is_last)]
+        # Asked once more by somebody else, the node knows the batch or finds nothing of it. It never adds it again.
+        again = broker.ask(written[-1])
+        assert again.code == BATCH_NOT_STAGED if is_last else again == Published(0, False)
+    assert sorted(broker.payloads(queue)) == sorted(payloads(0, 100) * 2)
+
+
+def test_a_write_without_a_name_outlives_a_node_that_dies_before_it_is_published(broker: Broker, queue: str) -> None:
+    sink = read_options({"endpoint": broker.endpoint, "queue": queue})
+    staged = stage(broker, queue, 61, batches(0, 2000))
+    broker.kill()
+    committing = threading.Thread(target=BatchWriter(sink, queue, 0, is_last=True).commit, args=([staged],))
+    committing.start()
+    broker.start()
+    committing.join(60)
+    assert not committing.is_alive()
+    assert broker.payloads(queue) == payloads(0, 2000)
 
 
 def test_a_node_that_dies_between_stage_and_publish_publishes_all(broker: Broker, queue: str) -> None:

@@ -11,6 +11,8 @@ task, a speculative twin, a batch that is replayed after a crash and a repeated 
 
 A batch write inside `foreachBatch` gets a fresh name like any other. It could learn the stream's name and batch, but
 two writes in one function would then take each other for a replay: whoever wants exactly once there says both options.
+
+A fresh name is never used again, so its batch is published as its last one, and the node does not remember it.
 """
 
 from __future__ import annotations
@@ -69,9 +71,9 @@ class Sink(Struct, frozen=True):
     create_queues: bool
     timeout_s: float
 
-    def stager(self, query: str, batch: int) -> Stager:
+    def stager(self, query: str, batch: int, is_last: bool) -> Stager:
         """A way to the node for one batch."""
-        return Stager(self.url, query, batch, retry_timeout=self.timeout_s)
+        return Stager(self.url, query, batch, is_last=is_last, retry_timeout=self.timeout_s)
 
 
 @dataclass
@@ -91,7 +93,9 @@ def make_writer(schema: StructType, options: Mapping[str, str], overwrite: bool)
     if (sink.query is None) != (sink.batch is None):
         missing = "query" if sink.query is None else "batch"
         raise BadOption(missing, "is missing: a write that can be repeated has both, query and batch")
-    return BatchWriter(sink, sink.query or str(uuid.uuid4()), sink.batch or 0)
+    if sink.query is None or sink.batch is None:
+        return BatchWriter(sink, str(uuid.uuid4()), 0, is_last=True)
+    return BatchWriter(sink, sink.query, sink.batch)
 
 
 def make_stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> DataSourceStreamArrowWriter:
@@ -113,18 +117,19 @@ def _prepare(schema: StructType, options: Mapping[str, str], overwrite: bool) ->
 class BatchWriter(DataSourceArrowWriter):
     """Writes one DataFrame. Made once on the driver, and copied from there to the tasks and to the commit."""
 
-    def __init__(self, sink: Sink, query: str, batch: int) -> None:
+    def __init__(self, sink: Sink, query: str, batch: int, *, is_last: bool = False) -> None:
         self._sink = sink
         self._query = query
         self._batch = batch
+        self._is_last = is_last
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of a partition."""
-        return _stage(self._sink, self._query, self._batch, iterator)
+        return _stage(self._sink, self._query, self._batch, iterator, is_last=self._is_last)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what the tasks have staged."""
-        _publish(self._sink, self._query, self._batch, messages)
+        _publish(self._sink, self._query, self._batch, messages, is_last=self._is_last)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what the tasks have staged."""
@@ -167,7 +172,7 @@ def _task() -> TaskContext:
     return context
 
 
-def _stage(sink: Sink, query: str, batch: int, batches: Iterator[pa.RecordBatch]) -> Staged:
+def _stage(sink: Sink, query: str, batch: int, batches: Iterator[pa.RecordBatch], *, is_last: bool = False) -> Staged:
     number = _task().partitionId()
     if number >= PARTITIONS_MAX:
         raise NotWritten(f"one batch has at most {PARTITIONS_MAX:,} partitions; use coalesce before the write")
@@ -175,20 +180,22 @@ def _stage(sink: Sink, query: str, batch: int, batches: Iterator[pa.RecordBatch]
     # there, or even on their way, cut at other rows. A number drawn at random is nobody else's: no part of one attempt
     # is ever taken for a part of another, be it a retry, a speculative twin or a ghost.
     attempt = secrets.randbits(_ATTEMPT_BITS)
-    with sink.stager(query, batch) as stager:
+    with sink.stager(query, batch, is_last) as stager:
         partition = Partition(stager, number, attempt, queue=sink.queue, create_queues=sink.create_queues)
         partition.stage(batches)
     return Staged(query, batch, number, attempt, partition.records)
 
 
-def _publish(sink: Sink, query: str, batch: int, messages: list[WriterCommitMessage | None]) -> None:
+def _publish(
+    sink: Sink, query: str, batch: int, messages: list[WriterCommitMessage | None], *, is_last: bool = False
+) -> None:
     staged = [message for message in messages if isinstance(message, Staged) and message.records]
     if not staged:
         return
     attempts = [(message.partition, message.attempt) for message in staged]
     records = sum(message.records for message in staged)
     try:
-        with sink.stager(query, batch) as stager:
+        with sink.stager(query, batch, is_last) as stager:
             published = stager.publish(attempts, records)
     except PenstockError as error:
         reason = f"batch {batch} of {query} with {records:,} records: {error}"
