@@ -83,11 +83,17 @@ def started(*args: str, cwd: Path, env: Mapping[str, str] | None = None) -> Iter
         process.communicate(timeout=PATIENCE_S)
 
 
+def without_escapes(text: str) -> str:
+    """What a terminal was sent, without what moves and colours it."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r", "", text)
+
+
 class Terminal:
     """A process with a terminal: what a person would see, and what they type."""
 
-    def __init__(self, *args: str, env: Mapping[str, str]) -> None:
+    def __init__(self, *args: str, env: Mapping[str, str], patience_s: float = PATIENCE_S) -> None:
         self._screen = b""
+        self._patience_s = patience_s
         self._main, other = pty.openpty()
         sizes = {"COLUMNS": "120", "LINES": "30", "TERM": "xterm"}
         self.process = subprocess.Popen(
@@ -112,11 +118,16 @@ class Terminal:
     @property
     def screen(self) -> str:
         """All that was written so far, without the escapes that move and colour it."""
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r", "", self._screen.decode(errors="replace"))
+        return without_escapes(self.raw)
+
+    @property
+    def raw(self) -> str:
+        """The same with these."""
+        return self._screen.decode(errors="replace")
 
     def wait_for(self, text: str) -> None:
         """Read until this has been written."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self._patience_s
         while text not in self.screen:
             assert self._read(deadline), f"{text!r} did not come:\n{self.screen}"
 
@@ -130,7 +141,7 @@ class Terminal:
 
     def end(self) -> int:
         """Read until the process has ended; its exit code."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self._patience_s
         while self._read(deadline):
             pass
         return self.process.wait(PATIENCE_S)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
 import shutil
 import signal
-import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +24,11 @@ from penstock.spark.pipeline.directory import Directory
 from penstock.spark.pipeline.manifest import File, Gap, Table, new_manifest
 from penstock.spark.pipeline.run import Progress
 from penstock.testing import TestServer
-from tests.cli.support import ROOT, Command, environment
+from tests.cli.support import Command, Terminal, without_escapes
 
 RUN_WITHIN_S = 280.0
+STEPS = ["bronze", "silver", "gold", "done"]
+BAR, LINE_WIPED, CURSOR_OFF, CURSOR_ON = "\u2501", "\x1b[2K", "\x1b[?25l", "\x1b[?25h"
 FILE = File("gold/key_bands/2026-01-01/1.parquet", "2026-01-01", 1234, 5000)
 
 
@@ -134,37 +140,98 @@ def test_lines_tell_what_was_done_and_a_failure_once(capsys: pytest.CaptureFixtu
     assert done == [1, 1]
 
 
-def start(*args: str, cwd: Path) -> subprocess.Popen[str]:
-    """The command as a process of its own."""
-    command = [sys.executable, "-m", "penstock", "pipeline", "run", "--master", "local[2]", *args]
-    env = environment({"PYTHONPATH": f"{ROOT / 'src'}"})
-    return subprocess.Popen(command, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+class Screen:
+    """A terminal in the place of the error stream, and all that came there; for use in a ``with`` block."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self._main, other = pty.openpty()
+        self._stream = os.fdopen(other, "w", encoding="utf-8")
+        self._seen = bytearray()
+        self._watching = threading.Thread(target=self._watch)
+
+    @property
+    def raw(self) -> str:
+        """All of it, when the block has ended."""
+        return self._seen.decode()
+
+    def __enter__(self) -> Screen:
+        for name, value in {"TERM": "xterm", "COLUMNS": "120", "LINES": "30"}.items():
+            self._monkeypatch.setenv(name, value)
+        self._monkeypatch.setattr(sys, "stderr", self._stream)
+        self._watching.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._monkeypatch.undo()
+        self._stream.close()
+        self._watching.join(RUN_WITHIN_S)
+        os.close(self._main)
+
+    def _watch(self) -> None:
+        with suppress(OSError):  # the other end is closed
+            while data := os.read(self._main, 65536):
+                self._seen.extend(data)
+
+
+def test_at_a_terminal_a_bar_shows_every_step_and_makes_way_for_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Screen(monkeypatch) as screen, Told() as told:
+        told.progress(Progress("bronze", -1, -1, 199, 0, 0.1))
+        told.progress(Progress("silver", -1, -1, 199, 5000, 2.0))
+        told.progress(Progress("gold", -1, 99, 199, 5000, 4.0))
+        told.progress(Progress("done", -1, 199, 199, 5000, 5.0))
+        told.done()
+    steps = without_escapes(screen.raw)
+    assert [steps.index(text) for text in STEPS] == sorted(steps.index(text) for text in STEPS)
+    assert re.search(r"silver .* 0% 5,000 events, 2,500 a second 0:00:0\d", steps)
+    assert re.search(r"gold .* 50% 5,000 events, 1,250 a second", steps)
+    assert re.search(r"done .* 100% 5,000 events, 1,000 a second", steps)
+    assert_bar_is_gone(screen.raw, "penstock: 5,000 events up to entry 199 in 5.0 s (1,000 a second)\r\n")
+
+
+def test_at_a_terminal_a_failure_is_a_line_and_the_bar_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Screen(monkeypatch) as screen, Told() as told:
+        told.progress(Progress("bronze", -1, -1, 199, 0, 0.1))
+        told.failure(ConnectionLost("127.0.0.1:1", "refused"))
+        told.progress(Progress("silver", -1, -1, 199, 0, 0.1))
+    before, line, after = screen.raw.partition("penstock: no connection to 127.0.0.1:1: refused; trying again\r\n")
+    assert "bronze" in before
+    assert_bar_is_gone(before + line, line)
+    assert "silver" in after
+    assert_bar_is_gone(after, "")
+
+
+def assert_bar_is_gone(raw: str, last_line: str) -> None:
+    """The bar's line was wiped and the cursor is back before the last line comes, which is plain."""
+    assert raw.endswith(last_line)
+    bar = raw.removesuffix(last_line)
+    assert bar.count(CURSOR_OFF) == bar.count(CURSOR_ON) > 0
+    assert bar.rindex(LINE_WIPED) > bar.rindex(BAR)
 
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java: apt-get install default-jre-headless")
-def test_a_run_from_the_first_put_to_the_report_and_a_stop_by_signal(
+def test_a_run_at_a_terminal_from_the_first_put_to_the_report_and_a_stop_by_signal(
     penstock: Command, node: TestServer, queue: str, tmp_path: Path
 ) -> None:
-    """Every table as a Delta table too, the page beside them; SIGTERM ends it after its step."""
+    """Every step is seen, every table is a Delta table too, the page lies beside them; SIGTERM ends it after its step.
+
+    What it tells away from a terminal is seen in tests/spark/test_up.py.
+    """
     penstock("put", queue, "hello")
     penstock("take", queue, "--ack")
     tables, page = tmp_path / "tables", tmp_path / "report.html"
-    options = ["--endpoint", f"{node.host}:{node.port}", "--to", str(tables), "--format", "delta"]
-    process = start("--every", "1s", *options, "--report", str(page), cwd=tmp_path)
-    lines: list[str] = []
-    try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            lines.append(line)
-            if "events up to entry" in line:
-                break
-        process.send_signal(signal.SIGTERM)
-        _, rest = process.communicate(timeout=RUN_WITHIN_S)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-    assert process.returncode == 0, "".join(lines) + rest
+    places = ["--endpoint", f"{node.host}:{node.port}", "--to", str(tables), "--report", str(page)]
+    options = ["--every", "1s", "--master", "local[2]", "--format", "delta", *places]
+    with Terminal("pipeline", "run", *options, env={}, patience_s=RUN_WITHIN_S) as terminal:
+        for text in (*STEPS, "events up to entry"):
+            terminal.wait_for(text)
+        terminal.process.send_signal(signal.SIGTERM)
+        code = terminal.end()
+    assert code == 0, terminal.screen
+    line = re.search(r"penstock: [\d,]+ events up to entry [\d,]+ in .+ \([\d,]+ a second\)\r\n", terminal.raw)
+    assert line is not None
+    assert_bar_is_gone(terminal.raw[: line.end()], line[0])
+    assert terminal.raw.count(CURSOR_OFF) == terminal.raw.count(CURSOR_ON)
     assert page.read_text(encoding="utf-8").startswith("<!")
     (told,) = penstock.json("pipeline", "status", "--to", str(tables))
     assert told["format"] == "delta"

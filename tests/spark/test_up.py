@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -110,7 +111,8 @@ def test_tables_and_report_come_by_themselves_and_a_signal_ends_all(tmp_path: Pa
         assert process.wait(PATIENCE_S) == 0
         assert not any(map(command_of, all_of_them)), "the pipeline ends before the node does"
     log = (tmp_path / "log").read_text()
-    assert "pipeline: " in log
+    assert re.search(r" pipeline: [\d,]+ events up to entry [\d,]+ in .+ \([\d,]+ a second\)\n", log)
+    assert "\x1b" not in log, "away from a terminal there is nothing but lines"
     assert "Traceback" not in log
     assert "the data pipeline ended" not in log
 

@@ -110,6 +110,7 @@ class Told:
             total=now.last_index - now.first_index,
             completed=now.index - now.first_index,
             figures=f"{now.rows:,} events{rate}" if now.rows else "",
+            refresh=True,  # a step shorter than the time between two pictures is seen as well
         )
 
     def _hide(self) -> None:
