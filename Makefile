@@ -12,6 +12,9 @@
 .DELETE_ON_ERROR:
 .PHONY: help run spark-ready test lint format bench fuzz soak lock clean
 
+# One make starts another; where each of them works need not be told.
+MAKEFLAGS += --no-print-directory
+
 # Passed on to the program that a target starts: make test ARGS="-k settings -x"
 ARGS ?=
 # The interpreter that .venv is made from. Empty: the first of these that is new enough.
@@ -26,12 +29,13 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  Arguments go in ARGS: make run ARGS="--data-dir /var/lib/penstock"'
 
+# The node takes the shell's place, so that a signal for make reaches it.
 run: .venv/.run ## start a node on this machine and, beside it, the data pipeline (penstock up)
-	@.venv/bin/penstock up --prepare "make --no-print-directory spark-ready" $(ARGS)
+	@exec .venv/bin/penstock up --prepare "make spark-ready" $(ARGS)
 
 # What `penstock up` runs once its doors are open. It says itself what to do where Java cannot be had.
 spark-ready: .venv/.spark
-	@$(MAKE) --no-print-directory .venv/.java 2>/dev/null
+	@$(MAKE) .venv/.java 2>/dev/null
 
 test: .venv/.dev .venv/.node .venv/.browser .venv/.java ## run all tests
 	.venv/bin/python -m pytest $(ARGS)
@@ -74,7 +78,10 @@ clean: ## remove .venv, caches and build output; data directories stay
 .venv/.spark: requirements/spark.txt .venv/.run
 	@echo "Installing Spark into .venv (450 MB; this takes a minute or two) ..."
 	@[ -t 1 ] || quiet=--quiet; \
-	$(PIP) install $$quiet --no-build-isolation --require-hashes -r requirements/spark.txt
+	$(PIP) install $$quiet --no-build-isolation --require-hashes -r requirements/spark.txt || { \
+		echo "pip could not install all that Spark needs: is there a network, and room on the disk?" >&2; \
+		exit 1; \
+	}
 	@touch $@
 
 # The package is built by the locked hatchling, so nothing outside the lock is ever fetched.

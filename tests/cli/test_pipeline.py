@@ -118,6 +118,17 @@ def test_without_the_extra_the_command_that_helps_is_told(
     assert text == "penstock: pyspark is not installed; it comes with: pip install 'penstock[spark]'\n"
 
 
+def test_a_short_run_with_nothing_new_tells_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """However long it is since the last line: with --every it would say so every time."""
+    now = [0.0]
+    with Told(clock=lambda: now[0]) as told:
+        for _ in range(3):
+            now[0] += 30.0
+            told.progress(Progress("done", 3, 3, 3, 0, 0.5))
+            told.done()
+    assert capsys.readouterr().err == ""
+
+
 def test_lines_tell_what_was_done_and_a_failure_once(capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
     done: list[int] = []

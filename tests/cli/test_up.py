@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from penstock.client import connect_sync
 from penstock.doors.server import Server
 from penstock.settings import Settings, TaskfluxSettings
 from penstock.testing import OTHER_DOORS_CLOSED
-from tests.cli.support import PATIENCE_S, Terminal, run, started
+from tests.cli.support import PATIENCE_S, ROOT, Terminal, environment, run, started
 
 SMALL = ["--taskflux-port", "0", "--storage-segment-bytes", "1MiB", "--storage-reserve-bytes", "0"]
 
@@ -95,6 +96,90 @@ def test_a_set_up_that_fails_is_told_once_with_the_way_to_try_again(tmp_path: Pa
         _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert "without the data pipeline" not in errors
+
+
+def test_the_reason_that_is_told_is_the_commands_own_and_not_where_make_failed(
+    tmp_path: Path, no_java: dict[str, str]
+) -> None:
+    script = "echo no network; echo 'make[1]: *** [Makefile:1: .venv/.spark] Error 1'; exit 1"
+    with upped(tmp_path, no_java, "--prepare", script) as (process, _):
+        assert "could not be set up (no network), the node" in wait_for_line(process, "Spark could not be set up")
+
+
+def test_what_is_missing_is_told_again_only_when_it_changes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever mends what was told must hear what else is missing."""
+    monkeypatch.setattr(up, "_LOOK_AGAIN_SECONDS", 0.0)
+    for was_told, expected in ((False, ["no Spark", "no Java"]), (True, ["no Java"])):
+        found = iter(["no Spark", "no Spark", "no Java", "no Java", None])
+        monkeypatch.setattr(up, "_what_is_missing", lambda found=found: next(found))
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            asyncio.run(up.wait_for_spark(was_told))
+        assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == expected
+
+
+# `make run` itself, in a folder whose environment is this one's.
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The Makefile with an environment that has Penstock, but neither Spark nor a way to get it."""
+    folder = tmp_path / "checkout"
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / "requirements").mkdir()
+    shutil.copy(ROOT / "Makefile", folder)
+    (folder / "pyproject.toml").touch()
+    for name in ("run", "spark", "dev"):
+        (folder / "requirements" / f"{name}.txt").touch()
+    for name in ("penstock", "python"):
+        script = folder / ".venv" / "bin" / name
+        program = f"{sys.executable} -m penstock" if name == "penstock" else sys.executable
+        pip = '[ "$2" != pip ] || { echo "ERROR: no network" >&2; exit 1; }\n' if name == "python" else ""
+        script.write_text(f'#!/bin/sh\n{pip}exec {program} "$@"\n')
+        script.chmod(0o755)
+    (folder / ".venv" / ".run").touch()
+    return folder
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_make_run_without_a_network_serves_on_until_a_signal_ends_all_of_it(
+    checkout: Path, number: signal.Signals
+) -> None:
+    """It says the one command that helps. SIGTERM goes to make alone, SIGINT to all, as a terminal sends it."""
+    arguments = " ".join([*SMALL, "--no-etzel", "--no-monique"])
+    process = subprocess.Popen(
+        ["make", "run", f"ARGS={arguments}"],
+        cwd=checkout,
+        env=environment({"MAKEFLAGS": "", "MAKELEVEL": ""}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().split()[1]
+            line = wait_for_line(process, "Spark could not be set up")
+            assert (
+                "is there a network, and room on the disk?), the node serves on; to try again: make spark-ready" in line
+            )
+            with connect_sync(f"penstock://{address}") as client:
+                client.queue("on").put("a", create=True)
+            if number == signal.SIGINT:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
+            _, errors = process.communicate(timeout=PATIENCE_S)  # ends when nobody holds the streams any more
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert f"{number.name}: the node stops" in errors
+    assert "Traceback" not in errors
 
 
 def test_a_signal_ends_the_set_up_too(tmp_path: Path, no_java: dict[str, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import re
 import shutil
 import sys
 from collections import deque
@@ -38,6 +39,8 @@ _LINES_TOLD: Final = 5
 _SETTING_UP: Final = "setting up Spark"
 _PREFIX_COLUMNS: Final = len(f"* {_SETTING_UP}: ")
 _OWN_LINE: Final = "penstock: "
+_OF_MAKE: Final = re.compile(r"g?make(\[\d+\])?: ")
+"""How make begins the line in which it says where it failed, when the reason has been told by the command itself."""
 
 
 @click.command(cls=SettingsCommand)
@@ -82,7 +85,7 @@ class PipelineBeside:
             return
         try:
             was_told = self._prepare is not None and not await self._set_up(self._prepare)
-            await self._wait_for_spark(was_told)
+            await wait_for_spark(was_told)
             await keep_running(self.command(own_endpoint(listener)))
         except Exception:
             log.exception("the data pipeline is given up; the node serves on")
@@ -100,7 +103,8 @@ class PipelineBeside:
         with _display(self._columns) as show:
 
             def on_line(line: str) -> None:
-                last.append(line)
+                if not _OF_MAKE.match(line):
+                    last.append(line)
                 show(line)
 
             shell = ["/bin/sh", "-c", command]
@@ -111,12 +115,15 @@ class PipelineBeside:
             log.warning("Spark could not be set up%s, the node serves on; to try again: %s", reason, command)
         return code == 0
 
-    async def _wait_for_spark(self, was_told: bool) -> None:
-        while (missing := await asyncio.to_thread(_what_is_missing)) is not None:
-            if not was_told:
-                log.warning("the node serves without the data pipeline: %s", missing)
-                was_told = True
-            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+async def wait_for_spark(was_told: bool) -> None:
+    """Return when all that Spark needs is there. What is missing is told, unless it was, and again when it changes."""
+    told = None
+    while (missing := await asyncio.to_thread(_what_is_missing)) is not None:
+        if missing != told and not was_told:
+            log.warning("the node serves without the data pipeline: %s", missing)
+        told, was_told = missing, False
+        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
 
 def _what_is_missing() -> str | None:
