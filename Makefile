@@ -35,7 +35,7 @@ run: .venv/.run ## start a node on this machine and, beside it, the data pipelin
 
 # What `penstock up` runs once its doors are open. It says itself what to do where Java cannot be had.
 spark-ready: .venv/.spark
-	@$(MAKE) .venv/.java 2>/dev/null
+	@$(MAKE) --silent .venv/.java 2>/dev/null
 
 test: .venv/.dev .venv/.node .venv/.browser .venv/.java ## run all tests
 	.venv/bin/python -m pytest $(ARGS)
