@@ -4,7 +4,7 @@ from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.spark.pipeline.messages import fold
-from penstock.spark.pipeline.tasks import fold_without_depth
+from penstock.spark.pipeline.tasks import fold_in_one_plan
 from penstock.spark.schemas import MESSAGES, TASKS, ddl
 
 spark = SparkSession.active()
@@ -22,5 +22,5 @@ def messages() -> DataFrame:
 
 @dp.materialized_view
 def tasks() -> DataFrame:
-    """MoniQue's tasks. The depth of those that other tasks made takes several passes: `penstock pipeline` has it."""
-    return fold_without_depth(spark.read.table("all_topics"), NO_TASKS)
+    """MoniQue's tasks. Chains of any length take several passes, of which there are three here."""
+    return fold_in_one_plan(spark.read.table("all_topics"), NO_TASKS)

@@ -65,7 +65,9 @@ def test_a_second_run_goes_on_where_the_first_one_stopped(node: TestServer, tmp_
         assert outcomes(folder) == {1: "acked", 2: None}
         jobs.take().nack()
         jobs.put("three", key=7)
-        client.broadcast(0, b"config:add:task-1::tester", b"{}")
+        for number in range(1, 4):
+            parent = f"task-{number - 1}" if number > 1 else ""
+            client.broadcast(0, f"config:add:task-{number}:{parent}:tester".encode(), b"{}")
         run(node, folder)
     events = table(folder, "events")
     places = [(row["index"], row["n"], row["item"]) for row in events]
@@ -75,7 +77,8 @@ def test_a_second_run_goes_on_where_the_first_one_stopped(node: TestServer, tmp_
     minutes = [row for row in table(folder, "queue_minutes") if row["queue"] == "jobs"]
     assert [sum(row[name] for row in minutes) for name in ("arrivals", "acked", "dead_lettered")] == [3, 1, 1]
     assert max(minutes, key=lambda row: row["minute"])["depth"] == 1
-    assert [(row["id"], row["spec"], row["depth"]) for row in table(folder, "tasks")] == [("task-1", "add", 0)]
+    tasks = sorted((row["id"], row["spec"], row["depth"]) for row in table(folder, "tasks"))
+    assert tasks == [("task-1", "add", 0), ("task-2", "add", 1), ("task-3", "add", 2)]
     for name in TABLES:
         table(folder, name)
 

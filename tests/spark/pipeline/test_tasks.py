@@ -8,6 +8,8 @@ from itertools import combinations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from penstock.spark.schemas import TASKS, TOPICS
 from penstock.wire.monique.bodies import Failure, encode_data
 from tests.spark.pipeline.histories import Row, assert_same, frame, rows_of
@@ -137,6 +139,22 @@ def test_chains_of_any_length_in_one_slice(spark: SparkSession) -> None:
     topics = said(*(("config", f"{n}-{step}", f"{n}-{step - 1}" if step else "") for n, step in chains))
     (rows,) = folded(spark, topics, [])
     assert {row["id"]: row["depth"] for row in rows} == {f"{n}-{step}": step for n, step in chains}
+
+
+@pytest.mark.long
+def test_in_one_plan_depths_are_the_same_up_to_a_limit(spark: SparkSession) -> None:
+    """Chains to beyond the limit, the parents of some ended; an unknown parent, and one that comes later."""
+    from penstock.spark.pipeline import tasks
+
+    steps = [("config", f"t{step}", f"t{step - 1}" if step else "") for step in range(tasks.DEPTH_IN_ONE_PLAN_MAX + 3)]
+    more = [("config", "a", "lost"), ("config", "b", "a"), ("config", "c", "d"), ("config", "d", "b")]
+    topics = said(*steps[:5], ("result", "r", "t3"), ("error", "e", "t4"), *steps[5:], *more)
+    made = tasks.fold_in_one_plan(frame(spark, topics, TOPICS), frame(spark, [], TASKS))
+    expected = reference(topics)
+    for row in expected:
+        row["depth"] = row["depth"] if row["depth"] <= tasks.DEPTH_IN_ONE_PLAN_MAX else None
+    assert_same(rows_of(made, TASKS, "id"), expected)
+    assert sum(row["depth"] is None for row in expected) == 2
 
 
 def test_a_chain_that_is_cut_anywhere(spark: SparkSession) -> None:

@@ -22,6 +22,9 @@ from penstock.spark.schemas import TASKS
 _POSITION: Final = ("index", "n", "item")
 _ROUNDS_MAX: Final = 40
 """Enough for a chain of 2**40 tasks, which no slice has."""
+_ROUNDS_IN_ONE_PLAN: Final = 3
+DEPTH_IN_ONE_PLAN_MAX: Final = 2**_ROUNDS_IN_ONE_PLAN
+"""Each round joins the plan so far with itself, so this is also how often the tasks are in it."""
 _FAILURE: Final = "code int, message string"
 """What an error's data say."""
 
@@ -43,10 +46,21 @@ def fold(topics: DataFrame, open_tasks: DataFrame, find_ended: FindEnded) -> Dat
     return _rows(known.withColumn("depth", F.coalesce("depth", "found_depth", F.lit(0))))
 
 
-def fold_without_depth(topics: DataFrame, open_tasks: DataFrame) -> DataFrame:
-    """As ``fold``, for where nothing may be computed before all is planned: a new task with a parent has no depth."""
+def fold_in_one_plan(topics: DataFrame, open_tasks: DataFrame) -> DataFrame:
+    """As ``fold`` over a whole history, for where nothing may be computed before all is planned.
+
+    How far to look for depths is then not known either: beyond ``DEPTH_IN_ONE_PLAN_MAX`` a task has none.
+    """
     tasks = _pair(_steps(topics, open_tasks))
-    return _rows(tasks.withColumn("depth", F.coalesce("depth", F.when(F.col("pid").isNull(), F.lit(0)))))
+    links = _links(tasks)
+    # There was nothing before, so a parent that is not found is unknown.
+    is_orphan = F.col("parent").isNull() & F.col("found_depth").isNull()
+    links = links.withColumn("found_depth", F.when(is_orphan, F.lit(1)).otherwise(F.col("found_depth")))
+    for _ in range(_ROUNDS_IN_ONE_PLAN):
+        links = _look_further(links)
+    known = tasks.join(links.select("self.*", "found_depth"), list(_POSITION), "left")
+    without_parent = F.when(F.col("pid").isNull(), F.lit(0))
+    return _rows(known.withColumn("depth", F.coalesce("depth", "found_depth", without_parent)))
 
 
 def _rows(tasks: DataFrame) -> DataFrame:
