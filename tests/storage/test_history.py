@@ -220,11 +220,42 @@ def test_segments_in_the_middle_tell_their_events_and_no_state(data: tuple[Path,
             history.state()
 
 
-def test_segments_with_a_hole_between_them_are_refused(data: tuple[Path, Truth]) -> None:
-    logs = sorted(Layout(data[0]).archive.glob("*.log"))
+def test_segments_with_a_hole_between_them_are_read_up_to_it_and_behind_it(data: tuple[Path, Truth]) -> None:
+    """Who comes to the hole is told where it ends; nothing guesses at what was in it."""
+    path, truth = data
+    logs = sorted(Layout(path).archive.glob("*.log"))
+    hole, behind = int(logs[1].stem), int(logs[2].stem)
+    with HistoryFiles([logs[0], logs[2]]) as history:
+        last = history.reach().applied_index
+        with pytest.raises(EntriesGone, match=f"entry {hole} is gone, the history begins at {behind}") as caught:
+            list(history.pieces(0, last))
+        assert (caught.value.file, caught.value.wanted, caught.value.first_index) == (logs[2], hole, behind)
+        for first, end in ((0, hole - 1), (behind, last)):
+            _, rows, entries = read(history, first, end)
+            assert (rows, entries) == (truth.all_rows(first, end), truth.entries[first : end + 1])
+        for rows_max in (0, 1, 600):
+            cuts = history.cuts(0, last, rows_max=rows_max)
+            kept = truth.all_rows(0, hole - 1) + truth.all_rows(behind, last)
+            assert sum(cut.rows for cut in cuts) == len(kept) // ROW_BYTES
+            assert cuts[-1].last_index == last
+        assert [cut.last_index for cut in history.cuts(hole, hole)] == [hole]
+        assert history.entries([0, hole, behind]) == {index: truth.entries[index] for index in (0, behind)}
+        for index in (hole - 1, hole, behind - 1, behind):
+            # What was stamped in the hole is not known any more, so reading begins with it.
+            found = history.find_time(BEGAN_US + index * 1_000_000)
+            assert found == (hole if hole <= index <= behind else index)
+        assert "jobs" in history.queue_names().values()
+        with pytest.raises(NotADataDirectory, match=f"entries {hole} to {behind - 1} are missing before it"):
+            history.state()
+
+
+def test_segments_that_overlap_are_refused(data: tuple[Path, Truth]) -> None:
+    first, second, *_ = sorted(Layout(data[0]).archive.glob("*.log"))
+    inside = first.with_name(f"{int(second.stem) - 1:020d}.log")
+    shutil.copy(second, inside)
     with pytest.raises(Damaged, match="the segment before it ends with") as caught:
-        HistoryFiles([logs[0], logs[2]])
-    assert caught.value.file == logs[2]
+        HistoryFiles([first, inside])
+    assert caught.value.file == inside
 
 
 def test_what_is_no_history_is_told(tmp_path: Path) -> None:

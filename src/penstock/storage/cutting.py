@@ -53,6 +53,11 @@ def table_of(blocks: Sequence[Block], records: Records, first_index: int, last_i
     return Table(ends, rows, sizes)
 
 
+def nothing_up_to(last_index: int) -> Table:
+    """The table of entries that are not there."""
+    return Table(array("q", [last_index]), array("q", [0]), array("q", [0]))
+
+
 class Cutter:
     """Cuts the entries from `first_index` to `last_index` into consecutive ranges, each as long as possible.
 

@@ -5,7 +5,8 @@ are read only; no lock is taken. What is given out is checked, and what cannot b
 errors of ``errors``, with file and offset.
 
     data directory   all of it; of a node that runs, up to what the closed blocks of its journal hold (``datafiles``)
-    segments         what their logs and journals hold; names of queues only as far as they were made there
+    segments         what their logs and journals hold; names of queues only as far as they were made there. Where
+                     one is missing between others, reading raises ``EntriesGone`` with the first that follows
     version 1        what importing the files would do, as a history of its own; its time is the log file's
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +27,7 @@ from penstock.engine.entries import ENTRY
 from penstock.engine.journal import QUEUE_CREATED, QUEUE_DELETED, ROW, ROW_BYTES
 from penstock.engine.machine import Engine
 from penstock.engine.names import DEFAULT_QUEUE
-from penstock.storage.cutting import Cutter
+from penstock.storage.cutting import Cutter, nothing_up_to
 from penstock.storage.datafiles import DataFiles, replayed
 from penstock.storage.errors import Damaged, EntriesGone, NotADataDirectory, UnreadableData
 from penstock.storage.inspect import kind_of, version_of
@@ -70,7 +71,7 @@ class _Files(Protocol):
         """The last entry that is known to be there without a look at what is live."""
 
     def segment_of(self, index: int) -> Segment:
-        """The segment that an entry is in, which is kept and applied."""
+        """The segment that an entry is in, which is applied. Raises ``EntriesGone`` where it lies in a hole."""
 
     def snapshot_blocks(self) -> Iterator[bytes]:
         """The blocks of that snapshot."""
@@ -137,7 +138,7 @@ class HistoryFiles:
 
     def find_time(self, time_us: int) -> int:
         """The first entry that was stamped at a time or later; one behind the last if there is none."""
-        return find_time(self._entry, self._files.first_index, self._files.applied_index, time_us)
+        return find_time(self._entry_from, self._files.first_index, self._files.applied_index, time_us)
 
     def entries(self, indexes: list[int]) -> dict[int, bytes]:
         """Single entries by index; those that are gone are missing."""
@@ -152,9 +153,17 @@ class HistoryFiles:
         self._check(first_index, last_index)
         cutter = Cutter(first_index, last_index, rows_max, bytes_max, count_max)
         while first_index <= last_index and not cutter.is_done:
-            segment = self._files.segment_of(first_index)
-            cutter.add(segment.table)
-            first_index = segment.last_index + 1
+            try:
+                segment = self._files.segment_of(first_index)
+                table, first_index = segment.table, segment.last_index + 1
+            except EntriesGone as gone:
+                # Who reads it is told. Here a hole has nothing to count.
+                table, first_index = nothing_up_to(gone.first_index - 1), gone.first_index
+            except Damaged:
+                self._look_again()
+                self._check(first_index, last_index)  # a node may have let go of the file
+                raise
+            cutter.add(table)
         return cutter.finish()
 
     def pieces(
@@ -234,16 +243,37 @@ class HistoryFiles:
         files = self._files
         if index < files.first_index or (index > files.sealed_index and index > files.applied_index):
             return None
-        return read_entry(files.segment_of(index).records, index)
+        try:
+            return read_entry(files.segment_of(index).records, index)
+        except EntriesGone:
+            return None
+
+    def _entry_from(self, index: int) -> bytes | None:
+        """An entry, or the first that is kept behind it."""
+        try:
+            self._files.segment_of(index)
+        except EntriesGone as gone:
+            return self._entry(gone.first_index)
+        return self._entry(index)
 
     def _names_made(self, first_index: int) -> Iterator[tuple[int, str]]:
         """The names that queues were given, or had when they were deleted, from an entry on."""
-        for piece in self.pieces(first_index, self._files.applied_index, with_log=False):
+        for piece in self._kept_pieces(first_index, self._files.applied_index):
             for row in _rows_of(piece.blocks, _NAMES_QUEUES):
                 _, _, _, _, _, _, _, _, _, uid, _, _, _, _, _, index, offset, length, _, _ = row
                 entry = self._entry(index)
                 if entry is not None:
                     yield uid, entry[offset : offset + length].decode()
+
+    def _kept_pieces(self, first_index: int, last_index: int) -> Iterator[JournalPiece]:
+        """The events of these entries, without those in holes."""
+        while first_index <= last_index:
+            try:
+                for piece in self.pieces(first_index, last_index, with_log=False):
+                    yield piece
+                    first_index = piece.last_index + 1
+            except EntriesGone as gone:
+                first_index = gone.first_index
 
 
 class _Loose:
@@ -258,8 +288,13 @@ class _Loose:
         self.applied_index = self.sealed_index = segments[-1].last_index
 
     def segment_of(self, index: int) -> Segment:
-        """The segment that an entry is in."""
-        return self._segments[bisect_right(self._segments, index, key=_first_index_of) - 1]
+        """The segment that an entry is in. Raises ``EntriesGone`` where it lies in a hole."""
+        position = bisect_right(self._segments, index, key=_first_index_of)
+        segment = self._segments[position - 1]
+        if index > segment.last_index:
+            following = self._segments[position]
+            raise EntriesGone(following.log_file, index, following.first_index)
+        return segment
 
     def snapshot_blocks(self) -> Iterator[bytes]:
         """There is no snapshot."""
@@ -270,6 +305,10 @@ class _Loose:
         if self.first_index:
             reason = f"begins at entry {self.first_index}: without what came before, the state cannot be told"
             raise NotADataDirectory(self._segments[0].log_file, reason)
+        for before, after in pairwise(self._segments):
+            if before.last_index + 1 < after.first_index:
+                reason = f"entries {before.last_index + 1} to {after.first_index - 1} are missing before it"
+                raise NotADataDirectory(after.log_file, f"{reason}: the state cannot be told")
         engine = Engine()
         for _ in replayed(engine, chain.from_iterable(segment.entries() for segment in self._segments)):
             pass

@@ -69,8 +69,8 @@ class Segment:
         """All of its entries, checked as they are read."""
         records, stop = self.records, self.last_index + 1
         with FileSource(self.log_file) as source:
-            first = self.first_index
-            yield from read_entries(source, self.log_file, records.offsets, first, records.end, first, stop)
+            first, begun = self.first_index, records.first_index
+            yield from read_entries(source, self.log_file, records.offsets, begun, records.end, first, stop)
 
     def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> JournalPiece:
         """A piece of it, checked; raises ``Damaged`` where it is not what was written."""
@@ -151,7 +151,7 @@ def closing_index(layout: Layout, first_index: int) -> int:
 
 
 def loose_segments(paths: Iterable[Path]) -> list[Segment]:
-    """Sealed segments by the paths of their logs; each must go on where the one before ended."""
+    """Sealed segments by the paths of their logs, in order; between them there may be holes."""
     logs: dict[int, Path] = {}
     for path in paths:
         first_index = sealed_first_index(path)
@@ -162,7 +162,7 @@ def loose_segments(paths: Iterable[Path]) -> list[Segment]:
             raise NotADataDirectory(path, reason)
     segments: list[Segment] = []
     for first_index, path in sorted(logs.items()):
-        if segments and segments[-1].last_index != first_index - 1:
+        if segments and segments[-1].last_index >= first_index:
             before = segments[-1]
             raise Damaged(path, f"begins at entry {first_index}, the segment before it ends with {before.last_index}")
         layout = Layout(path.parent, archive=path.parent)
