@@ -403,6 +403,31 @@ def test_events_that_were_in_memory_are_found_again(data: tuple[Path, Truth]) ->
         assert_is_true(history, truth)
 
 
+def test_only_who_reads_events_that_were_in_memory_applies_the_log(
+    data: tuple[Path, Truth], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a large state that takes long: neither planning does it nor who reads what is in files."""
+    path, truth = data
+    last = len(truth.entries) - 1
+    apply, applied = Engine.apply, []
+    monkeypatch.setattr(Engine, "apply", lambda self, *args: (applied.append(args[0]), apply(self, *args))[1])
+    with HistoryFiles(as_killed(path)) as history:
+        ends = [-1]
+        while ends[-1] < last:
+            ends.append(history.segment_end(ends[-1] + 1))
+        saved = ends[-2]
+        cuts = history.cuts(0, last, rows_max=1)
+        assert [cut.last_index for cut in cuts][-2:] == [saved, last], "what is in no file is one range"
+        assert cuts[-1].rows > 0
+        assert (history.reach().applied_index, history.find_time(0)) == (last, 0)
+        _, rows, _ = read(history, 0, saved)
+        assert rows == truth.all_rows(0, saved)
+        assert applied == []
+        _, rows, _ = read(history, saved + 1, last)
+        assert rows == truth.all_rows(saved + 1, last)
+        assert last in applied
+
+
 def test_a_log_that_was_cut_short_ends_earlier_and_is_right(data: tuple[Path, Truth]) -> None:
     path, truth = data
     log = Layout(path).log

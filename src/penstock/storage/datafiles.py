@@ -22,6 +22,7 @@ from penstock.engine.journal import ROW_BYTES
 from penstock.engine.machine import Engine
 from penstock.storage import snapshot
 from penstock.storage.archive import Archive
+from penstock.storage.cutting import Table
 from penstock.storage.disk import Disk
 from penstock.storage.errors import Damaged, StorageFailed, UnreadableData
 from penstock.storage.journal import BLOCK_ROWS
@@ -99,23 +100,30 @@ class DataFiles:
         return min(self._journal_first, self._live_first) - 1
 
     def segment_of(self, index: int) -> Segment:
-        """The segment that an entry is in, which is kept and applied."""
+        """The segment that an entry is in, which is kept and applied; of one that is partly saved the part."""
         firsts = self._firsts
         position = bisect_right(firsts, index) - 1
-        first_index = firsts[position]
+        first_index = begin = firsts[position]
+        end = firsts[position + 1] - 1 if position + 1 < len(firsts) else self._log_last
+        last_index, is_saved = end, True
+        if end > self.sealed_index:
+            last_index, saved_index = min(end, self.applied_index), self._saved_index
+            is_saved = index <= saved_index
+            if begin <= saved_index < last_index:
+                # To make the events that are in no file takes long. Who reads others does not wait for them.
+                first_index, last_index = (begin, saved_index) if is_saved else (saved_index + 1, last_index)
         segment = self._segments.get(first_index)
         if segment is None:
-            end = firsts[position + 1] - 1 if position + 1 < len(firsts) else self._log_last
-            last_index = end if end <= self.sealed_index else min(end, self.applied_index)
-            segment = self._segments[first_index] = self._segment(first_index, last_index, end)
+            kind = Segment if is_saved else _Unsaved
+            segment = self._segments[first_index] = self._segment(kind, begin, end, first_index, last_index)
         return segment
 
-    def _segment(self, first_index: int, last_index: int, end: int) -> Segment:
-        """The entries of a segment up to `last_index`; the segment itself goes on to `end`."""
-        sealed = sealed_segment(self._layout, first_index, end)
-        log_is_live = first_index == self._live_first
-        journal_is_live = first_index >= self._journal_first
-        return Segment(
+    def _segment(self, kind: type[Segment], begin: int, end: int, first_index: int, last_index: int) -> Segment:
+        """The entries from `first_index` to `last_index` of the segment from `begin` to `end`."""
+        sealed = sealed_segment(self._layout, begin, end)
+        log_is_live = begin == self._live_first
+        journal_is_live = begin >= self._journal_first
+        return kind(
             first_index,
             last_index,
             (
@@ -261,7 +269,9 @@ class DataFiles:
         blocks = self._blocks if first_index == self._journal_first else []
         if blocks and last_index <= blocks[-1].last_index:
             return Events(blocks, _file(self._journal))
-        unwritten = [each for each in self._unwritten if first_index <= each[0].first_index <= last_index]
+        known = [] if self._tail_block is None else [self._tail_block]
+        made = known if last_index <= self._saved_index else self._unwritten
+        unwritten = [each for each in made if first_index <= each[0].first_index <= last_index]
         return Events(blocks, _file(self._journal or self._log), unwritten)
 
     # The state.
@@ -294,6 +304,17 @@ class DataFiles:
     def _snapshot_header(self) -> int:
         source = DescriptorSource(_file(self._snapshot).fileno(), self._layout.snapshot)
         return snapshot.decode_header(source.read(0, snapshot.HEADER_BYTES), self._layout.snapshot)[0]
+
+
+class _Unsaved(Segment):
+    """Entries whose events are in no file, and are made by applying the log from the snapshot on."""
+
+    @cached_property
+    def table(self) -> Table:
+        """One block, to be read by one reader: whoever wants some of it has to make all. Its events are guessed."""
+        records, first_index, last_index = self.records, self.first_index, self.last_index
+        log_bytes = records.offset_of(last_index + 1) - records.offset_of(first_index)
+        return Table(array("q", [last_index]), array("q", [last_index - first_index + 1]), array("q", [log_bytes]))
 
 
 def replayed(engine: Engine, entries: Iterator[Entry]) -> Iterator[tuple[int, bytes]]:
