@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+import penstock
 from penstock.client.events import read_events
 from penstock.client.history import HistoryReader
 from penstock.engine import commands as c
@@ -20,6 +21,7 @@ from penstock.engine.entries import Command, Entry, decode_entry, encode_entry
 from penstock.engine.journal import BROADCAST, DOOR_ETZEL, DOOR_NATIVE, DOORS, KINDS, PUT, REASONS, ROW_BYTES
 from penstock.engine.machine import Engine
 from penstock.settings import Settings, StorageSettings, TaskfluxSettings
+from penstock.storage.layout import Layout
 from penstock.storage.store import Store, StoreSettings
 from penstock.testing import OTHER_DOORS_CLOSED, TestServer
 from penstock.wire.monique.bodies import Body, encode_body
@@ -266,3 +268,17 @@ def _expected(event: Any, names: dict[int, str], terms: dict[int, int]) -> dict[
         "other_queue_uid": view.other_queue_uid,
         "other_id": view.other_id,
     }
+
+
+def lose_a_stretch(data_dir: Path) -> tuple[int, int]:
+    """Take the journal of a segment in the middle away, before a snapshot: its events cannot be made again.
+
+    Gives the first and the last entry that are lost. The directory has to have a few segments.
+    """
+    with OnDisk(data_dir, snapshot_bytes=4096) as server, penstock.connect_sync(server.url) as client:
+        while not client.status().snapshot_index > 0:
+            client.queue("jobs").put_many([b"x" * 100] * 100)
+    layout = Layout(data_dir)
+    _, _, lost, following, *_ = layout.sealed_first_indexes()
+    layout.sealed_events(lost).unlink()
+    return lost, following - 1

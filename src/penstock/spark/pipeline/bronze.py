@@ -43,6 +43,9 @@ def append_events(
     told = _write_all(spark, Target(directory.path, NAME, last_index), options, partitions)
     files = [file for file in told if file.part != _GAP]
     gaps = [Gap(file.first_index, file.last_index) for file in told if file.part == _GAP]
+    first_planned = partitions[0].first_index if partitions else last_index + 1
+    if first_planned > entries.first_index:
+        gaps.insert(0, Gap(entries.first_index, first_planned - 1))
     time_us = max((file.last_us for file in files), default=table.time_us)
     return Table(last_index, time_us, (*table.files, *files)), gaps
 
@@ -78,7 +81,9 @@ def write_partition(target: Target, options: SourceOptions, partition: EntriesPa
             if options.fail_on_data_loss:
                 raise
             # From the beginning, in new files: how much of what lies before the gap was written is not known.
-            gaps.append(File(path="", part=_GAP, rows=0, bytes=0, first_index=lost.wanted, last_index=lost.first - 1))
+            # What is gone of the next parts is told by their tasks.
+            last_gone = min(lost.first - 1, partition.last_index)
+            gaps.append(File(path="", part=_GAP, rows=0, bytes=0, first_index=lost.wanted, last_index=last_gone))
             ranges = list(_without(ranges, lost.wanted, lost.first))
 
 

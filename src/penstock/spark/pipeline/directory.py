@@ -18,6 +18,7 @@ from penstock.spark.pipeline.manifest import (
     KEPT_SECONDS,
     NAME,
     Dropped,
+    Gap,
     Manifest,
     Table,
     load_manifest,
@@ -95,17 +96,18 @@ class Directory:
         self.manifest = manifest
         self.publish({})
 
-    def publish(self, tables: Mapping[str, Table], **changes: Any) -> None:
+    def publish(self, tables: Mapping[str, Table], *, gaps: Iterable[Gap] = (), **changes: Any) -> None:
         """Make tables, and other fields of the manifest, be what is given; all at once, for all readers.
 
-        Two threads may publish different tables.
+        Gaps are added to those that are known. Two threads may publish different tables.
         """
         with self._mutex:
             old = self.published
             now = self._clock()
             kept = [each for each in old.dropped if now - each.time < KEPT_SECONDS]
             expired = [each.path for each in old.dropped if now - each.time >= KEPT_SECONDS]
-            new = structs.replace(old, generation=old.generation + 1, tables={**old.tables, **tables}, **changes)
+            changes |= {"tables": {**old.tables, **tables}, "gaps": (*old.gaps, *gaps)}
+            new = structs.replace(old, generation=old.generation + 1, **changes)
             kept += [Dropped(path, now) for path in sorted(named(old) - named(new))]
             new = structs.replace(new, dropped=tuple(kept))
             try:

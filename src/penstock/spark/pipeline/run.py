@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ from penstock.spark.pipeline.silver import BUCKETS, MESSAGES, TASKS, fold_messag
 from penstock.spark.pipeline.slices import next_slice
 from penstock.spark.schemas import PIPELINE_TABLES
 from penstock.spark.source.history import History
+from penstock.spark.source.names import GONE
 from penstock.spark.source.offsets import check_cluster
 from penstock.spark.source.options import read_options
 from penstock.spark.source.reading import open_source
@@ -214,15 +215,16 @@ class Pipeline:
             # What a crash has left undone, or all of it if these were no Delta tables before.
             publish_delta(path, self.directory.published)
 
-    def _begin_gap(self, reach: Reach) -> None:
-        manifest = self.directory.published
-        bronze = manifest.tables[BRONZE]
+    def _begin_gap(self, reach: Reach) -> bool:
+        """Pass over what is gone where bronze should go on, if that is allowed; whether there was a gap."""
+        bronze = self.directory.tables[BRONZE]
         if bronze.watermark + 1 >= reach.first_index:
-            return
+            return False
         if not self._allow_gap:
             raise DataLost(bronze.watermark + 1, reach.first_index)
         gap = Gap(bronze.watermark + 1, reach.first_index - 1)
         self._publish({BRONZE: structs.replace(bronze, watermark=gap.last_index)}, [gap])
+        return True
 
     def _next_bronze(self, history: History, last_index: int) -> tuple[dict[str, Table], list[Gap]]:
         """The next events as changes of the manifest."""
@@ -230,7 +232,13 @@ class Pipeline:
         if bronze.watermark >= last_index:
             return {}, []
         self._tell("bronze")
-        (cut,) = history.cuts(bronze.watermark + 1, last_index, rows_max=self._rows_per_run, count_max=1)
+        try:
+            (cut,) = history.cuts(bronze.watermark + 1, last_index, rows_max=self._rows_per_run, count_max=1)
+        except GONE:
+            # The node has let go of them since the run began.
+            if not self._begin_gap(history.reach()):
+                raise
+            return self._next_bronze(history, last_index)
         if not cut.rows:
             return {BRONZE: structs.replace(bronze, watermark=cut.last_index)}, []
         table, gaps = append_events(self.spark, self.directory, history, self.options, cut.last_index)
@@ -257,9 +265,8 @@ class Pipeline:
         self._tell("gold")
         return derived | fold_minutes(self.spark, path, manifest, part)
 
-    def _publish(self, changes: Mapping[str, Table], gaps: list[Gap] | None = None) -> None:
-        known = self.directory.published.gaps
-        self.directory.publish(changes, gaps=(*known, *(gaps or ())))
+    def _publish(self, changes: Mapping[str, Table], gaps: Iterable[Gap] = ()) -> None:
+        self.directory.publish(changes, gaps=gaps)
 
     def _tell(self, step: str) -> None:
         seconds = time.monotonic() - self._began
