@@ -13,7 +13,7 @@ from penstock.spark.pipeline.compaction import FILES_MAX, STEPS_BYTES, choose, c
 from penstock.spark.pipeline.files import PART, PartWriter, Target, write_frame
 from penstock.spark.pipeline.manifest import File, Table, bucket_part, new_manifest
 from penstock.spark.pipeline.silver import day_of, message_bucket
-from penstock.spark.pipeline.slices import next_slice
+from penstock.spark.pipeline.slices import Slice, next_slice, read_minutes, read_slice
 from penstock.spark.pipeline.tables import read_files
 from penstock.spark.schemas import KEY_BANDS, arrow_schema
 from tests.spark.generated.comparing import differences
@@ -69,8 +69,28 @@ def test_a_slice_is_made_of_whole_files_and_begins_where_silver_is() -> None:
     part = next_slice(bronze, Table(25, 2500), 10_000)
     assert (part.last_index, part.files, part.from_us, part.last_us) == (55, files[2:], 2500, 4900)
     assert next_slice(bronze, Table(-1), 1).files == files[:1]
+    # A file of which nothing is left is not taken again: the next turn would end where it began.
+    assert next_slice(bronze, Table(19, 1900), 1).files == files[2:3]
     nothing = next_slice(bronze, Table(50, 4900), 100)
     assert (nothing.last_index, nothing.files, nothing.last_us) == (55, (), 4900)
+
+
+def test_a_slice_reads_its_own_events_out_of_files_that_have_others_too(spark: SparkSession, tmp_path: Path) -> None:
+    """Compaction joins what silver has with what it lacks, and bronze may be ahead."""
+    files = tuple(write_events(tmp_path, 0, 30))
+    part = Slice(9, 19, DAY_US + 10_000, DAY_US + 19_000, files)
+    events = read_slice(spark, tmp_path, part)
+    assert sorted(row["index"] for row in events.select("index").collect()) == list(range(10, 20))
+
+
+def test_gold_reads_whole_minutes_to_the_end_of_the_slice(spark: SparkSession, tmp_path: Path) -> None:
+    """An event on the very stroke of the first minute belongs to it, also as the last one of its file."""
+    tens = 10_000_000
+    files = [file for first in (0, 7, 13) for file in write_events(tmp_path, first, 6 + (first == 0), step_us=tens)]
+    assert files[0].last_us == DAY_US + 6 * tens, "it ends on the stroke of the second minute"
+    part = Slice(8, 14, DAY_US + 8 * tens, DAY_US + 14 * tens, tuple(files[1:]))
+    events = read_minutes(spark, tmp_path, Table(18, files[-1].last_us, tuple(files)), part)
+    assert sorted(row["index"] for row in events.select("index").collect()) == list(range(6, 15))
 
 
 def test_few_small_files_are_left_alone() -> None:

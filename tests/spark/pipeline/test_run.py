@@ -267,12 +267,27 @@ def test_another_cluster_is_noticed(history: Generated, tmp_path: Path) -> None:
         pipeline.run_once()
 
 
-def test_entries_that_are_gone_are_noticed(history: Generated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin_later(monkeypatch, 40)
+@pytest.mark.parametrize("first_kept", [11, 40])
+def test_entries_that_are_gone_are_noticed(
+    history: Generated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_kept: int
+) -> None:
+    """Also if it is a single one."""
+    begin_later(monkeypatch, first_kept)
     tables_up_to(tmp_path, history, 9)
     with Pipeline(NO_SPARK, history.directory, tmp_path) as pipeline, pytest.raises(DataLost) as lost:
         pipeline.run_once()
-    assert (lost.value.wanted, lost.value.first) == (10, 40)
+    assert (lost.value.wanted, lost.value.first) == (10, first_kept)
+    assert load_manifest(tmp_path).gaps == ()
+
+
+def test_what_is_kept_without_a_gap_is_no_gap(
+    history: Generated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_later(monkeypatch, 10)
+    tables_up_to(tmp_path, history, 9)
+    with Pipeline(NO_SPARK, history.directory, tmp_path) as pipeline:
+        pipeline.stop.set()
+        pipeline.run_once()
     assert load_manifest(tmp_path).gaps == ()
 
 
