@@ -16,14 +16,17 @@ import pytest
 
 import penstock
 from penstock.client.errors import ConnectionLost
-from penstock.spark.errors import AnotherCluster, NoTables, PipelineError
+from penstock.client.history import HistoryReader
+from penstock.spark.errors import AnotherCluster, DataLost, NoTables, PipelineError
 from penstock.spark.pipeline import loops
+from penstock.spark.pipeline.bronze import NAME as BRONZE
 from penstock.spark.pipeline.directory import Directory
 from penstock.spark.pipeline.failures import reason_of, told_plainly
 from penstock.spark.pipeline.loops import run_continuously, run_every
-from penstock.spark.pipeline.manifest import load_manifest, new_manifest
+from penstock.spark.pipeline.manifest import Table, load_manifest, new_manifest
 from penstock.spark.pipeline.run import Pipeline, is_path
 from penstock.spark.pipeline.tables import table_files
+from penstock.wire.native.messages import Reach
 from tests.spark.source.making import OnDisk
 
 if TYPE_CHECKING:
@@ -146,6 +149,59 @@ def test_another_cluster_ends_the_loop(tmp_path: Path) -> None:
             with Pipeline(NO_SPARK, server.endpoint, tmp_path / "tables") as pipeline, pytest.raises(AnotherCluster):
                 loop(pipeline, 0.0, on_failure=lambda error: pytest.fail(str(error)))
     assert load_manifest(tmp_path / "tables").generation == 1
+
+
+def test_entries_that_are_gone_end_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not come back, and whether to go on without them is for the user to say."""
+
+    def fail(*_: Any) -> Any:
+        raise DataLost(3, 7)
+
+    with OnDisk(tmp_path / "data") as server, Pipeline(NO_SPARK, server.endpoint, tmp_path / "tables") as pipeline:
+        monkeypatch.setattr(pipeline, "begin", fail)
+        for loop in (run_every, run_continuously):
+            with pytest.raises(DataLost):
+                loop(pipeline, 0.0, on_failure=lambda error: pytest.fail(str(error)))
+
+
+def test_a_node_that_is_wiped_while_it_is_followed_ends_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reach, asked = HistoryReader.reach, []
+
+    def wiped_after_the_first(self: HistoryReader, after: int = -1, wait_seconds: float = 0.0) -> Reach:
+        asked.append(after)
+        found = reach(self, after, wait_seconds)
+        return found if len(asked) == 1 else Reach("f" * 32, 0, found.applied_index, found.log_time_us)
+
+    monkeypatch.setattr(HistoryReader, "reach", wiped_after_the_first)
+    with OnDisk(tmp_path / "data") as server, Pipeline(NO_SPARK, server.endpoint, tmp_path / "tables") as pipeline:
+        with pytest.raises(AnotherCluster):
+            run_continuously(pipeline, 3600.0, on_failure=lambda error: pytest.fail(str(error)))
+        assert pipeline.directory.tables[BRONZE].watermark == -1
+
+
+def test_a_continuous_pipeline_joins_small_files_of_all_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of bronze by the thread that writes it, the others by the other one: a table has one writer."""
+    joined: list[tuple[str, ...]] = []
+    with OnDisk(tmp_path / "data") as server, Pipeline(NO_SPARK, server.endpoint, tmp_path / "tables") as pipeline:
+
+        def append(_: Any, last_index: int) -> int:
+            pipeline.directory.publish({BRONZE: Table(last_index)})
+            return last_index
+
+        def compact(names: tuple[str, ...]) -> None:
+            joined.append(names)
+            if len(joined) == 2:
+                pipeline.stop.set()
+
+        turns = [True]
+        monkeypatch.setattr(pipeline, "append", append)
+        monkeypatch.setattr(pipeline, "derive", lambda: bool(turns and turns.pop()))
+        monkeypatch.setattr(pipeline, "compact", compact)
+        with running(pipeline, lambda: run_continuously(pipeline, 3600.0, on_failure=lambda e: pytest.fail(str(e)))):
+            assert pipeline.stop.wait(PATIENCE_S)
+    assert sorted(joined) == [(BRONZE,), ("silver.messages", "silver.tasks")]
 
 
 def test_without_spark_there_is_nothing_to_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
 from penstock.spark.errors import NoTables, PipelineError, TablesInUse
+from penstock.spark.pipeline import directory as directory_module
 from penstock.spark.pipeline.directory import Directory
 from penstock.spark.pipeline.manifest import (
     KEPT_SECONDS,
@@ -24,6 +27,7 @@ from penstock.spark.pipeline.manifest import (
     encode_manifest,
     load_manifest,
     new_manifest,
+    store_manifest,
 )
 from penstock.spark.pipeline.tables import moment, table_files, watermark
 from penstock.storage.disk import Disk
@@ -155,14 +159,49 @@ def test_a_publication_that_fails_leaves_the_old_one(
         directory.begin(new_manifest("c", 0, format="parquet", buckets=32))
         before = (tmp_path / "manifest.json").read_bytes()
         monkeypatch.setattr(Disk, "before", refuse)
+        directory.follow = lambda *_: pytest.fail("what follows a publication was done without one")
         with pytest.raises(PipelineError, match="No space left on device; the tables are as they were") as raised:
             directory.publish({GOLD: Table(5, 5)})
+        directory.follow = None
         assert isinstance(raised.value.__cause__, DiskExhausted)
         monkeypatch.undo()
         assert (tmp_path / "manifest.json").read_bytes() == before
         assert directory.tables[GOLD].watermark == -1
         directory.publish({GOLD: Table(5, 5)})
         assert load_manifest(tmp_path).tables[GOLD].watermark == 5
+
+
+def test_what_follows_a_publication_comes_after_it(tmp_path: Path) -> None:
+    """A Delta log that was ahead of the manifest would name what a crash takes back."""
+    seen: list[tuple[Manifest, list[str]]] = []
+    with Directory(tmp_path) as directory:
+        directory.begin(new_manifest("c", 0, format="delta", buckets=32))
+        directory.follow = lambda manifest, names: seen.append((load_manifest(tmp_path), list(names)))
+        directory.publish({GOLD: Table(5, 5)})
+        assert seen == [(directory.published, [GOLD])]
+
+
+def test_two_threads_that_publish_take_nothing_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first is held until the second would have looked at what is published, if it did not wait."""
+    together = threading.Barrier(2, timeout=0.3)
+
+    def store(path: Path, manifest: Manifest) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait()
+        store_manifest(path, manifest)
+
+    with Directory(tmp_path) as directory:
+        directory.begin(new_manifest("c", 0, format="parquet", buckets=32))
+        monkeypatch.setattr(directory_module, "store_manifest", store)
+        names = (GOLD, "bronze.events")
+        threads = [threading.Thread(target=directory.publish, args=({name: Table(5, 5)},)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    manifest = load_manifest(tmp_path)
+    assert manifest.generation == 3
+    assert [manifest.tables[name].watermark for name in names] == [5, 5]
 
 
 def test_two_pipelines_cannot_write_one_directory(tmp_path: Path) -> None:

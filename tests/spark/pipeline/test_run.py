@@ -19,13 +19,21 @@ import pytest
 from penstock.spark.errors import AnotherCluster, DataLost, PipelineError, TablesInUse
 from penstock.spark.pipeline import directory as directory_module
 from penstock.spark.pipeline import run as run_module
+from penstock.spark.pipeline.compaction import FILES_MAX
 from penstock.spark.pipeline.directory import Directory, named
-from penstock.spark.pipeline.manifest import Gap, Manifest, load_manifest, new_manifest
+from penstock.spark.pipeline.manifest import File, Gap, Manifest, Table, load_manifest, new_manifest
 from penstock.spark.pipeline.run import Pipeline, Progress
 from penstock.spark.pipeline.tables import read_table, table_files
 from penstock.spark.schemas import PIPELINE_TABLES, arrow_schema
 from tests.spark.generated.history import Generated, generate
-from tests.spark.pipeline.keeping import all_tables, assert_same_tables, files_on_disk, table_of
+from tests.spark.pipeline.keeping import (
+    DAY_US,
+    all_tables,
+    assert_same_tables,
+    files_on_disk,
+    table_of,
+    write_events,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -337,6 +345,27 @@ def test_a_fresh_directory_begins_where_the_history_does(
     manifest = load_manifest(tmp_path)
     assert (manifest.first_index, manifest.gaps) == (40, ())
     assert table_files(tmp_path, "bronze.events") == []
+
+
+def test_a_run_joins_small_files_at_its_end(
+    history: Generated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last_index = history.last_index
+    tables_up_to(tmp_path, history, last_index)
+    with Directory(tmp_path) as directory:
+        files = [file for n in range(FILES_MAX + 1) for file in write_events(tmp_path, n * 10, 10)]
+        directory.publish({"bronze.events": Table(last_index, DAY_US, tuple(files))})
+    asked: list[tuple[str, list[list[File]]]] = []
+
+    def join(_: Any, __: Path, name: str, table: Table, runs: list[list[File]]) -> Table:
+        asked.append((name, runs))
+        return Table(table.watermark, table.time_us, (*table.files[:1],))
+
+    monkeypatch.setattr(run_module, "compact", join)
+    with Pipeline(NO_SPARK, history.directory, tmp_path) as pipeline:
+        assert pipeline.run_once() == 0
+    assert asked == [("bronze.events", [files])]
+    assert load_manifest(tmp_path).tables["bronze.events"].files == (files[0],)
 
 
 # Faults that happen while it runs.
