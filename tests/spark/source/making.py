@@ -270,14 +270,19 @@ def _expected(event: Any, names: dict[int, str], terms: dict[int, int]) -> dict[
     }
 
 
+def let_a_node_take_a_snapshot(data_dir: Path) -> None:
+    """Work on a data directory until there is a snapshot: what lies before it may go."""
+    with OnDisk(data_dir, snapshot_bytes=4096) as server, penstock.connect_sync(server.url) as client:
+        while not client.status().snapshot_index > 0:
+            client.queue("jobs").put_many([b"x" * 100] * 100)
+
+
 def lose_a_stretch(data_dir: Path) -> tuple[int, int]:
     """Take the journal of a segment in the middle away, before a snapshot: its events cannot be made again.
 
     Gives the first and the last entry that are lost. The directory has to have a few segments.
     """
-    with OnDisk(data_dir, snapshot_bytes=4096) as server, penstock.connect_sync(server.url) as client:
-        while not client.status().snapshot_index > 0:
-            client.queue("jobs").put_many([b"x" * 100] * 100)
+    let_a_node_take_a_snapshot(data_dir)
     layout = Layout(data_dir)
     _, _, lost, following, *_ = layout.sealed_first_indexes()
     layout.sealed_events(lost).unlink()
