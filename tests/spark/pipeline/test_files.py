@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.spark.pipeline import minutes, silver
 from penstock.spark.pipeline.compaction import FILES_MAX, STEPS_BYTES, choose, compact
 from penstock.spark.pipeline.files import PART, PartWriter, Target, write_frame
 from penstock.spark.pipeline.manifest import File, Table, bucket_part, new_manifest
-from penstock.spark.pipeline.silver import day_of, message_bucket
+from penstock.spark.pipeline.minutes import _open_and_ended as open_and_ended
+from penstock.spark.pipeline.silver import MESSAGES, day_of, message_bucket
 from penstock.spark.pipeline.slices import Slice, next_slice, read_minutes, read_slice
 from penstock.spark.pipeline.tables import read_files
-from penstock.spark.schemas import KEY_BANDS, arrow_schema
+from penstock.spark.schemas import KEY_BANDS, PIPELINE_TABLES, arrow_schema
 from tests.spark.generated.comparing import differences
 from tests.spark.pipeline.keeping import DAY, DAY_US, table_of, write_events
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DAY_LENGTH_US = 86_400_000_000
+NO_SPARK: Any = None
+GOLD = [name for name in PIPELINE_TABLES if name.startswith("gold.")]
 
 
 def small(number: int, size_bytes: int = 1000, part: str = DAY) -> File:
@@ -91,6 +96,46 @@ def test_gold_reads_whole_minutes_to_the_end_of_the_slice(spark: SparkSession, t
     part = Slice(8, 14, DAY_US + 8 * tens, DAY_US + 14 * tens, tuple(files[1:]))
     events = read_minutes(spark, tmp_path, Table(18, files[-1].last_us, tuple(files)), part)
     assert sorted(row["index"] for row in events.select("index").collect()) == list(range(6, 15))
+
+
+def test_gold_reads_what_is_open_and_what_ended_since_its_first_minute(spark: SparkSession, tmp_path: Path) -> None:
+    """To the microsecond, also where a file ends on the stroke of the minute."""
+    minute_us = DAY_US + 60_000_000
+    ends_us = {1: minute_us - 1, 2: minute_us, 3: minute_us + 1, 4: None}
+    writer = PartWriter(Target(tmp_path, MESSAGES, 9))
+    for parts in ((1, 2), (3,), (4,)):
+        rows = [{"queue_uid": 1, "id": number, "done": ends_us[number]} for number in parts]
+        batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(PIPELINE_TABLES[MESSAGES]))
+        writer.write(batch, bucket_part(7) if parts == (4,) else f"part-{parts[0]}")
+    manifest = new_manifest("c", 0, format="parquet", buckets=32)
+    manifest.tables[MESSAGES] = Table(9, minute_us, tuple(writer.close()))
+    found = open_and_ended(spark, tmp_path, manifest, MESSAGES, Slice(5, 9, minute_us + 7, minute_us + 9, ()))
+    assert sorted(row["id"] for row in found.select("id").collect()) == [2, 3, 4]
+
+
+@pytest.mark.parametrize(("broadcasts", "is_made"), [((0, 0), False), ((0, 3), True), ((3, 0), True), ((1, 1), True)])
+def test_topics_are_looked_at_where_any_file_has_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broadcasts: tuple[int, int], is_made: bool
+) -> None:
+    """Of tasks and of the minutes of specs: where nobody spoke, they are what they were."""
+    files = tuple(File(str(n), DAY, 1, 1, n, n, DAY_US, DAY_US, count) for n, count in enumerate(broadcasts))
+    part = Slice(-1, 1, DAY_US, DAY_US, files)
+    manifest = new_manifest("c", 0, format="parquet", buckets=32)
+    made: list[str] = []
+
+    def make(name: str) -> Table:
+        made.append(name)
+        return Table(1)
+
+    monkeypatch.setattr(minutes, "_replace_minutes", lambda *args: make(args[3]))
+    tables = minutes.fold_minutes(NO_SPARK, tmp_path, manifest, part)
+    assert (minutes.SPEC_MINUTES in made) == is_made
+    assert {name: table.watermark for name, table in tables.items()} == dict.fromkeys(GOLD, 1)
+    monkeypatch.setattr(silver, "read_slice", lambda *_: None)
+    monkeypatch.setattr(silver.topics, "parse", lambda _: Mock())
+    monkeypatch.setattr(silver, "_fold_heard", lambda *_: make(silver.TASKS))
+    assert silver.fold_tasks(NO_SPARK, tmp_path, manifest, part).watermark == 1
+    assert (silver.TASKS in made) == is_made
 
 
 def test_few_small_files_are_left_alone() -> None:
