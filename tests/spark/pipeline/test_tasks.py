@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from penstock.spark.schemas import TASKS, TOPICS
+from penstock.spark.pipeline.files import PartWriter, Target
+from penstock.spark.pipeline.manifest import Table, new_manifest
+from penstock.spark.pipeline.slices import Slice
+from penstock.spark.schemas import TASKS, TOPICS, arrow_schema
 from penstock.wire.monique.bodies import Failure, encode_data
 from tests.spark.pipeline.histories import Row, assert_same, frame, rows_of
 
@@ -244,3 +250,22 @@ def test_any_cut_gives_the_same_table(spark: SparkSession) -> None:
     cuttings = [sorted(random.sample(range(len(topics)), random.randint(0, 3))) for _ in range(12)]
     for table in folded(spark, topics, *cuttings):
         assert_same(table, expected)
+
+
+def test_the_depth_of_a_parent_that_was_sent_again_is_that_of_its_last_task(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Both have ended, and lie in files of different days."""
+    from penstock.spark.pipeline import silver
+
+    writer = PartWriter(Target(tmp_path, silver.TASKS, 20))
+    for day, (started_index, depth) in {"2024-04-29": (3, 7), "2024-04-30": (12, 2)}.items():
+        ended = {"id": "a", "started_index": started_index, "done": START, "done_index": started_index + 1}
+        batch = pa.RecordBatch.from_pylist([{**ended, "depth": depth}], schema=arrow_schema(TASKS))
+        writer.write(batch, day)
+    manifest = new_manifest("c", 0, format="parquet", buckets=4)
+    manifest.tables[silver.TASKS] = Table(20, 1, tuple(writer.close()))
+    heard = frame(spark, said(("config", "b", "a", {"index": 30})), TOPICS)
+    table = silver._fold_heard(spark, tmp_path, manifest, Slice(20, 30, 1, 1, ()), heard)
+    (opened,) = (file for file in table.files if file.is_open)
+    assert pq.read_table(tmp_path / opened.path).select(["id", "depth"]).to_pylist() == [{"id": "b", "depth": 3}]
