@@ -422,6 +422,7 @@ def test_only_who_reads_events_that_were_in_memory_applies_the_log(
         assert (history.reach().applied_index, history.find_time(0)) == (last, 0)
         _, rows, _ = read(history, 0, saved)
         assert rows == truth.all_rows(0, saved)
+        assert set(history.queue_names().values()) == {"", "jobs", "early", "late"}
         assert applied == []
         _, rows, _ = read(history, saved + 1, last)
         assert rows == truth.all_rows(saved + 1, last)

@@ -92,7 +92,7 @@ class DataFiles:
     @cached_property
     def applied_index(self) -> int:
         """The last entry whose events can be told."""
-        return self._saved_index if self._running else self._log_last
+        return self.saved_index if self._running else self._log_last
 
     @property
     def sealed_index(self) -> int:
@@ -107,7 +107,7 @@ class DataFiles:
         end = firsts[position + 1] - 1 if position + 1 < len(firsts) else self._log_last
         last_index, is_saved = end, True
         if end > self.sealed_index:
-            last_index, saved_index = min(end, self.applied_index), self._saved_index
+            last_index, saved_index = min(end, self.applied_index), self.saved_index
             is_saved = index <= saved_index
             if begin <= saved_index < last_index:
                 # To make the events that are in no file takes long. Who reads others does not wait for them.
@@ -232,7 +232,7 @@ class DataFiles:
         return self._blocks[-1].last_index if self._blocks else self._journal_first - 1
 
     @cached_property
-    def _saved_index(self) -> int:
+    def saved_index(self) -> int:
         """The last entry whose events are in files."""
         return max(self._blocks_last, self._tail_block[0].last_index if self._tail_block else -1)
 
@@ -249,13 +249,13 @@ class DataFiles:
     def _unwritten(self) -> list[Encoded]:
         """The blocks that a start would write behind those that are there."""
         saved = [] if self._tail_block is None else [self._tail_block]
-        if self._running or self._saved_index >= self._log_last:
+        if self._running or self.saved_index >= self._log_last:
             return saved
         boundaries = set(self._firsts[1:])
         rows = bytearray()
-        begun = max(self._saved_index, self.snapshot_index) + 1
+        begun = max(self.saved_index, self.snapshot_index) + 1
         for index, found in self._replay(self._engine_at_snapshot(), self._log_last):
-            if index <= self._saved_index:
+            if index <= self.saved_index:
                 continue
             rows += found
             if index + 1 in boundaries or len(rows) >= BLOCK_ROWS * ROW_BYTES or index == self._log_last:
@@ -270,7 +270,7 @@ class DataFiles:
         if blocks and last_index <= blocks[-1].last_index:
             return Events(blocks, _file(self._journal))
         known = [] if self._tail_block is None else [self._tail_block]
-        made = known if last_index <= self._saved_index else self._unwritten
+        made = known if last_index <= self.saved_index else self._unwritten
         unwritten = [each for each in made if first_index <= each[0].first_index <= last_index]
         return Events(blocks, _file(self._journal or self._log), unwritten)
 

@@ -67,6 +67,10 @@ class _Files(Protocol):
         """Up to where a snapshot tells the state; -1 without one."""
 
     @property
+    def saved_index(self) -> int:
+        """The last entry whose events are in files; those of later ones take long to tell."""
+
+    @property
     def sealed_index(self) -> int:
         """The last entry that is known to be there without a look at what is live."""
 
@@ -126,14 +130,14 @@ class HistoryFiles:
         return Reach(files.cluster, files.first_index, files.applied_index, stamp_us)
 
     def queue_names(self) -> dict[int, str]:
-        """The names of queues by uid, as far as the snapshot and the events after it tell them."""
+        """The names of queues by uid, as far as the snapshot and the saved events after it tell them."""
         files = self._files
         if self._names is None:
             self._names = files.snapshot_index, {0: DEFAULT_QUEUE} | dict(_names_in(files.snapshot_blocks()))
         known_index, names = self._names
         first_index = max(known_index + 1, files.first_index)
-        if first_index <= files.applied_index:
-            self._names = files.applied_index, names | dict(self._names_made(first_index))
+        if first_index <= files.saved_index:
+            self._names = files.saved_index, names | dict(self._names_made(first_index, files.saved_index))
         return dict(self._names[1])
 
     def find_time(self, time_us: int) -> int:
@@ -256,9 +260,9 @@ class HistoryFiles:
             return self._entry(gone.first_index)
         return self._entry(index)
 
-    def _names_made(self, first_index: int) -> Iterator[tuple[int, str]]:
-        """The names that queues were given, or had when they were deleted, from an entry on."""
-        for piece in self._kept_pieces(first_index, self._files.applied_index):
+    def _names_made(self, first_index: int, last_index: int) -> Iterator[tuple[int, str]]:
+        """The names that queues were given, or had when they were deleted, in these entries."""
+        for piece in self._kept_pieces(first_index, last_index):
             for row in _rows_of(piece.blocks, _NAMES_QUEUES):
                 _, _, _, _, _, _, _, _, _, uid, _, _, _, _, _, index, offset, length, _, _ = row
                 entry = self._entry(index)
@@ -285,7 +289,7 @@ class _Loose:
     def __init__(self, segments: list[Segment]) -> None:
         self._segments = segments
         self.first_index = segments[0].first_index
-        self.applied_index = self.sealed_index = segments[-1].last_index
+        self.applied_index = self.saved_index = self.sealed_index = segments[-1].last_index
 
     def segment_of(self, index: int) -> Segment:
         """The segment that an entry is in. Raises ``EntriesGone`` where it lies in a hole."""

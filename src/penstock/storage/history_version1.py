@@ -48,7 +48,7 @@ class Version1History:
             offsets, log_bytes = writer.finish()
         layout.sealed_offsets(0).write_bytes(encode_offsets(0, log_bytes, offsets))
         (self._segment,) = loose_segments([layout.sealed_log(0)])
-        self.applied_index = self.sealed_index = self._segment.last_index
+        self.applied_index = self.saved_index = self.sealed_index = self._segment.last_index
 
     def segment_of(self, index: int) -> Segment:
         """The one segment."""
