@@ -269,3 +269,18 @@ def test_the_depth_of_a_parent_that_was_sent_again_is_that_of_its_last_task(
     table = silver._fold_heard(spark, tmp_path, manifest, Slice(20, 30, 1, 1, ()), heard)
     (opened,) = (file for file in table.files if file.is_open)
     assert pq.read_table(tmp_path / opened.path).select(["id", "depth"]).to_pylist() == [{"id": "b", "depth": 3}]
+
+
+def test_a_config_that_comes_again_finds_its_open_task_in_any_bucket(spark: SparkSession, tmp_path: Path) -> None:
+    """Alone in its slice, without an answer that would name the task by its pid."""
+    from penstock.spark.pipeline import silver
+
+    manifest = new_manifest("c", 0, format="parquet", buckets=64)
+    for index in (1, 2):
+        heard = frame(spark, said(("config", "a", "", {"index": index})), TOPICS)
+        table = silver._fold_heard(spark, tmp_path, manifest, Slice(index - 1, index, 1, 1, ()), heard)
+        manifest.tables[silver.TASKS] = table
+    (file,) = table.files
+    assert pq.read_table(tmp_path / file.path).select(["id", "started_index"]).to_pylist() == [
+        {"id": "a", "started_index": 1}
+    ]
