@@ -68,6 +68,15 @@ def test_what_came_and_went_is_one_transaction(directory: Directory) -> None:
     assert table.to_pyarrow_table().num_rows == 30
 
 
+def test_a_watermark_that_moves_alone_is_told(directory: Directory) -> None:
+    """Entries without events change no file."""
+    publish_delta(directory.path, directory.published)
+    directory.publish({EVENTS: Table(40, DAY_US, directory.tables[EVENTS].files)})
+    publish_delta(directory.path, directory.published, [EVENTS])
+    assert delta(directory.path).transaction_version("penstock.c1") == 40
+    assert delta(directory.path).to_pyarrow_table().num_rows == 30
+
+
 def test_a_repeat_adds_nothing(directory: Directory) -> None:
     for _ in range(2):
         publish_delta(directory.path, directory.published)

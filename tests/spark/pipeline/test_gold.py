@@ -197,6 +197,14 @@ def test_what_stands_at_the_very_end_of_a_minute(spark: SparkSession) -> None:
     assert [row["oldest_age_us"] for row in rows] == [60_000_000, 90_000_000, 10_000_000]
 
 
+def test_what_ends_on_the_stroke_of_the_first_minute_is_counted_in_it(spark: SparkSession) -> None:
+    ends = {"deliveries": 1, "reason": "nack", "other_queue_uid": 9, "other_id": 40}
+    events = told((0, "put", 1), (1, "taken", 1, {"deliveries": 1}), (60, "dead-lettered", 1, ends))
+    stroke = events[-1]["time"]
+    (row,) = table(spark, "gold.dead_letters", events, stroke)
+    assert (row["minute"], row["count"]) == (stroke, 1)
+
+
 def test_messages_from_before_the_history_count_for_depth_but_not_for_age(spark: SparkSession) -> None:
     from penstock.spark.pipeline import gold, messages
 
