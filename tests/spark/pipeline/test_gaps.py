@@ -18,9 +18,11 @@ from penstock.spark.pipeline.directory import Directory
 from penstock.spark.pipeline.files import Target
 from penstock.spark.pipeline.manifest import File, Gap, Table, load_manifest, new_manifest
 from penstock.spark.pipeline.run import Pipeline
+from penstock.spark.source import reading
 from penstock.spark.source.history import open_history
 from penstock.spark.source.options import SourceOptions, read_options
 from penstock.spark.source.planning import EntriesPartition
+from penstock.spark.source.reading import BATCH_ROWS_MIN
 from penstock.storage.layout import Layout
 from tests.spark.pipeline.keeping import all_tables
 from tests.spark.source.making import CLUSTER, OnDisk, a_bit_of_everything, expected_events, lose_a_stretch, making
@@ -62,9 +64,12 @@ def known(path: Path, first_index: int, last_index: int) -> list[int]:
         return [row["index"] for row in expected_events(history, first_index, last_index)]  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("batch_rows_min", [1, BATCH_ROWS_MIN])
 def test_a_task_writes_what_lies_before_and_behind_a_gap_once(
-    data_dir: Path, segments: list[Path], tmp_path: Path
+    data_dir: Path, segments: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_rows_min: int
 ) -> None:
+    """Also if some of what lies before it was written when the gap was found."""
+    monkeypatch.setattr(reading, "BATCH_ROWS_MIN", batch_rows_min)
     first, second, third, fourth = (int(log.stem) for log in segments[:4])
     given = options(f"{segments[0]},{segments[2]}")
     part = EntriesPartition("", 0, fourth - 1)
