@@ -24,7 +24,7 @@ from tests.spark.pipeline.reference import fold_messages, minute_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HISTORY = busy_history(20, 120)
+HISTORY = busy_history(27, 120)
 Whole = Callable[[str], list[Row]]
 KEYS = {
     "gold.queue_minutes": ("queue_uid", "minute"),
