@@ -28,6 +28,7 @@ COLUMNS = ("index", "n", "time", "queue", "id", "kind", "key", "payload")
 JOURNAL = "penstock, files"
 NETWORK = "penstock, over the network"
 PARQUET = "Parquet"
+READY = "Python source, batches ready-made"
 ROWWISE = "Python source, row at a time"
 JSON_LINES = "JSON lines"
 DECODE = "decode, one core"
@@ -122,6 +123,15 @@ def _row_by_row(bench: Bench) -> DataFrame:
 
     _session().dataSource.register(rowwise.RowSource)
     return _session().read.format(rowwise.RowSource.name()).option("path", str(_history(bench)[0])).load()
+
+
+def _ready_made(bench: Bench) -> DataFrame:
+    from bench.spark import readymade
+
+    history, events = _history(bench)
+    _session().dataSource.register(readymade.ReadySource)
+    reader = _session().read.format(readymade.ReadySource.name()).option("columns", ",".join(COLUMNS))
+    return reader.option("path", str(history)).option("rows", str(events)).load()
 
 
 def _measure_network(bench: Bench) -> Sample:
@@ -227,6 +237,7 @@ def rows(plan: Plan) -> tuple[Row, ...]:
                 Entry(JOURNAL, _measure_read(_from_files)),
                 Entry(NETWORK, _measure_network),
                 Entry(PARQUET, _measure_read(_from_parquet)),
+                Entry(READY, _measure_read(_ready_made)),
                 Entry(ROWWISE, _measure_read(_row_by_row, warm_ups=0, drains=1)),
                 Entry(JSON_LINES, _measure_read(_from_json, warm_ups=0, drains=1)),
             ),

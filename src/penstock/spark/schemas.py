@@ -29,7 +29,7 @@ EVENTS: Final[Columns] = {
     "key": "bigint",
     "payload": "binary",  # of what brings one (put, broadcast), else null
     "payload_bytes": "int",
-    "headers": "map<string,string>",  # of a put that has some, else null
+    "headers": "map<string,string>",  # of a put that has some, else null; of a copy by a binding the broadcast tells
     "tag": "string",  # of a broadcast, else null
     "channel": "string",  # of a broadcast: com or tech, else null
     "door": "string",  # a name of engine.journal.DOORS
