@@ -48,7 +48,7 @@ class _Reader(EntriesReader):
 
     def partitions(self) -> list[InputPartition]:
         sample = super().partitions()[0]
-        return [_Share(sample, self._rows // _PARTITIONS) for _ in range(_PARTITIONS)]
+        return [_Share(sample, -(-self._rows // _PARTITIONS)) for _ in range(_PARTITIONS)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Share)
