@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -13,9 +11,8 @@ import pytest
 
 from penstock.engine import commands as c
 from penstock.engine import snapshot as engine_snapshot
-from penstock.engine.journal import ROW, ROW_BYTES
+from penstock.engine.journal import ROW_BYTES
 from penstock.engine.machine import Engine
-from penstock.storage import version1 as v1
 from penstock.storage.errors import (
     Damaged,
     EntriesGone,
@@ -26,14 +23,13 @@ from penstock.storage.errors import (
     WrongMarker,
 )
 from penstock.storage.history import HistoryFiles
-from penstock.storage.import_version1 import build_engine, read_version1
 from penstock.storage.journal import BLOCK_ROWS
-from penstock.storage.journalfile import BLOCK, BLOCK_HEADER_BYTES, iterate_blocks
+from penstock.storage.journalfile import iterate_blocks
 from penstock.storage.layout import Layout
 from penstock.storage.reading import FileSource
-from penstock.storage.records import RECORD_HEADER_BYTES
 from penstock.storage.scan import scan_sealed
-from penstock.wire.native.messages import PIECE_BYTES_MAX, JournalPiece
+from penstock.wire.native.messages import PIECE_BYTES_MAX
+from tests.storage.comparing import assert_is_part, assert_is_true, fingerprint, read, snapshot_of
 from tests.storage.histories import BEGAN_US, Truth, Writer
 from tests.storage.support import CLUSTER_ID, files_of
 
@@ -68,66 +64,6 @@ def data(original: tuple[Path, Truth], tmp_path: Path) -> tuple[Path, Truth]:
     """A copy that a test may spoil."""
     shutil.copytree(original[0], tmp_path / "data")
     return tmp_path / "data", original[1]
-
-
-def rows_of(piece: JournalPiece) -> bytes:
-    rows, at = [], 0
-    while at < len(piece.blocks):
-        _, _, first, last, count, _ = BLOCK.unpack_from(piece.blocks, at)
-        block = piece.blocks[at + BLOCK_HEADER_BYTES : at + BLOCK_HEADER_BYTES + count * ROW_BYTES]
-        at += BLOCK_HEADER_BYTES + len(block)
-        if piece.first_index <= first and last <= piece.last_index:
-            rows.append(block)
-            continue
-        each = [block[start : start + ROW_BYTES] for start in range(0, len(block), ROW_BYTES)]
-        rows += [row for row in each if piece.first_index <= ROW.unpack(row)[0] <= piece.last_index]
-    return b"".join(rows)
-
-
-def entries_of(piece: JournalPiece) -> list[bytes]:
-    offsets = memoryview(piece.offsets).cast("q")
-    found = []
-    for start in offsets[:-1]:
-        at = start - offsets[0]
-        length = int.from_bytes(piece.log[at + 4 : at + 8], "little")
-        found.append(piece.log[at + RECORD_HEADER_BYTES : at + 8 + length])
-    return found
-
-
-def read(
-    history: HistoryFiles, first: int | None = None, last: int | None = None, bytes_max: int = PIECE_BYTES_MAX
-) -> tuple[int, bytes, list[bytes]]:
-    """First index, rows and entries of a history or a part of it."""
-    reach = history.reach()
-    first = reach.first_index if first is None else first
-    last = reach.applied_index if last is None else last
-    rows, entries, expected = [], [], first
-    for piece in history.pieces(first, last, bytes_max=bytes_max):
-        assert piece.first_index == expected
-        expected = piece.last_index + 1
-        rows.append(rows_of(piece))
-        entries += entries_of(piece)
-    assert expected == last + 1
-    return first, b"".join(rows), entries
-
-
-def assert_is_true(history: HistoryFiles, truth: Truth, bytes_max: int = PIECE_BYTES_MAX) -> None:
-    """All of it is there."""
-    first, rows, entries = read(history, bytes_max=bytes_max)
-    assert rows == truth.all_rows(first)
-    assert entries == truth.entries[first:]
-
-
-def assert_is_part(history: HistoryFiles, truth: Truth) -> int:
-    """What is there is right; returns how many entries that are."""
-    first, rows, entries = read(history)
-    assert entries == truth.entries[first : first + len(entries)]
-    assert rows == truth.all_rows(first, first + len(entries) - 1)
-    return len(entries)
-
-
-def snapshot_of(engine: Engine) -> list[bytes]:
-    return list(engine_snapshot.begin(engine))
 
 
 # Where it is found.
@@ -328,10 +264,6 @@ def test_what_is_not_there_is_not_given(data: tuple[Path, Truth]) -> None:
 
 
 # Nothing is touched.
-
-
-def fingerprint(path: Path) -> dict[Path, tuple[str, int]]:
-    return {file: (hashlib.sha256(file.read_bytes()).hexdigest(), file.stat().st_mtime_ns) for file in files_of(path)}
 
 
 def test_reading_writes_nothing_and_takes_no_lock(data: tuple[Path, Truth]) -> None:
@@ -575,69 +507,3 @@ def test_another_version_is_told(data: tuple[Path, Truth]) -> None:
     log.write_bytes(b"PK\x03\x04" + whole[4:])
     with pytest.raises(WrongMarker):
         read_everything([log], truth)
-
-
-# Version 1.
-
-
-def version1(path: Path) -> Path:
-    path.mkdir()
-    items = [(number % 5, b"old %d" % number) for number in range(1_500)]
-    snapshot = v1.Snapshot(10, 3, [v1.SnapshotQueue(b"", v1.UNLIMITED, items), v1.SnapshotQueue(b"mail")])
-    entries = [v1.LogEntry(3, v1.Enqueue(b"mail", number, b"new %d" % number)) for number in range(40)]
-    entries += [v1.LogEntry(4, v1.Dequeue(b"mail")), v1.LogEntry(4, v1.CreateQueue(b"more", 7))]
-    (path / "raft.snapshot").write_bytes(v1.encode_snapshot(snapshot))
-    (path / "raft.log").write_bytes(v1.encode_log(v1.Log(entries)))
-    (path / "raft.metadata").write_bytes(v1.encode_metadata(v1.Metadata(5)))
-    os.utime(path / "raft.log", (1_600_000_000, 1_600_000_000))
-    return path
-
-
-def as_directory(path: Path) -> Path:
-    return path
-
-
-def as_log(path: Path) -> Path:
-    return path / "raft.log"
-
-
-def as_consensus_of_another(path: Path) -> Path:
-    path.rename(path.parent / "consensus")
-    return path.parent
-
-
-@pytest.mark.parametrize("place", [as_directory, as_log, as_consensus_of_another])
-def test_files_of_version_1_have_the_history_of_their_import(tmp_path: Path, place: Callable[[Path], Path]) -> None:
-    (tmp_path / "files").mkdir()
-    path = place(version1(tmp_path / "files" / "version1"))
-    rows: list[bytes] = []
-    entries: list[bytes] = []
-    source = path.parent if path.is_file() else path
-    imported = build_engine(
-        read_version1(source),
-        now_us=1_600_000_000_000_000,
-        record=lambda _index, _term, data, found: (entries.append(data), rows.append(found))[0],
-    )
-    before = fingerprint(source)
-    with HistoryFiles(path) as history:
-        truth = Truth(entries, rows, imported.engine)
-        assert_is_true(history, truth)
-        reach = history.reach()
-        assert (reach.cluster, reach.first_index, reach.log_time_us) == ("", 0, 1_600_000_000_000_000)
-        assert set(history.queue_names().values()) == {"", "mail", "more"}
-        index, blocks = history.state()
-        assert (index, list(blocks)) == (reach.applied_index, snapshot_of(imported.engine))
-        folder = Path(history._temporary.name) if history._temporary is not None else None
-    assert folder is not None
-    assert not folder.exists()
-    assert fingerprint(source) == before
-
-
-def test_damaged_files_of_version_1_are_refused(tmp_path: Path) -> None:
-    path = version1(tmp_path / "version1")
-    log = path / "raft.log"
-    log.write_bytes(log.read_bytes()[:200] + b"\xff" * 64 + log.read_bytes()[264:])
-    with pytest.raises(Damaged) as caught:
-        HistoryFiles(path)
-    assert caught.value.file == log
-    assert caught.value.offset is not None
