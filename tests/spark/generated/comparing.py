@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 KEYS: dict[str, tuple[str, ...]] = {
     "bronze.events": ("index", "n", "item"),
     "silver.messages": ("queue_uid", "id"),
-    "silver.tasks": ("started_index", "id"),
+    # A task that ended in the entry in which it began may begin again in it, under the same id.
+    "silver.tasks": ("started_index", "id", "done_index"),
     "gold.queue_minutes": ("queue_uid", "minute"),
     "gold.dead_letters": ("queue_uid", "minute", "reason"),
     "gold.key_bands": ("queue_uid", "minute", "band"),
