@@ -139,6 +139,7 @@ def test_lines_tell_what_was_done_and_a_failure_once(capsys: pytest.CaptureFixtu
         told.progress(Progress("bronze", -1, -1, 200, 0, 0.1))
         now[0] = 20.0
         told.progress(Progress("silver", -1, -1, 200, 5000, 20.0))
+        now[0] = 40.0
         told.progress(Progress("done", -1, 200, 200, 5000, 25.0))
         told.done()
         told.done()
@@ -243,6 +244,8 @@ def test_a_run_at_a_terminal_from_the_first_put_to_the_report_and_a_stop_by_sign
     assert line is not None
     assert_bar_is_gone(terminal.raw[: line.end()], line[0])
     assert terminal.raw.count(CURSOR_OFF) == terminal.raw.count(CURSOR_ON)
+    assert "log4j" not in terminal.raw
+    assert "log level" not in terminal.raw
     assert page.read_text(encoding="utf-8").startswith("<!")
     (told,) = penstock.json("pipeline", "status", "--to", str(tables))
     assert told["format"] == "delta"

@@ -57,7 +57,7 @@ class Told:
         self._last = now
         if sys.stderr.isatty():
             self._show(now)
-        elif min(now.seconds, self._clock() - self._last_line) >= _LINE_EVERY_SECONDS:
+        elif now.step != "done" and min(now.seconds, self._clock() - self._last_line) >= _LINE_EVERY_SECONDS:
             self._line(f"{now.step}: entry {now.index:,} of {now.last_index:,}, {now.rows:,} events so far")
 
     def failure(self, error: Exception) -> None:

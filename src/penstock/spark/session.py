@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 JAVA_MAJOR_MIN: Final = 17
 _SHUFFLE_PARTITIONS: Final = 4
+_LOGGING: Final = Path(__file__).resolve().with_name("log4j2.properties")
 
 
 def check_spark() -> None:
@@ -75,6 +76,7 @@ def open_session(
         builder = builder.master(master or "local[*]")
         builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
         builder = builder.config("spark.driver.memory", "1g")
+        builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
     builder = builder.config("spark.sql.session.timeZone", "UTC")
     builder = builder.config("spark.sql.shuffle.partitions", str(_SHUFFLE_PARTITIONS))
     for key, value in (settings or {}).items():
