@@ -313,6 +313,18 @@ def test_a_reader_waits_for_what_a_running_node_adds(tmp_path: Path) -> None:
     writer.store.close()
 
 
+def test_a_log_that_is_replaced_while_it_is_read_is_told_and_can_be_read_again(data: tuple[Path, Truth]) -> None:
+    """As a node does that starts meanwhile and goes on in a new file."""
+    path, truth = data
+    log = Layout(path).log
+    with HistoryFiles(path) as history:
+        shutil.copy(log, log.with_suffix(".copy"))
+        log.with_suffix(".copy").replace(log)
+        with pytest.raises(Damaged, match="read it again"):
+            history.cuts(0, len(truth.entries))
+        assert_is_true(history, truth)
+
+
 # What a crash leaves.
 
 

@@ -84,7 +84,7 @@ def test_pipeline(place: tuple[str, str], node: TestServer, tmp_path: Path) -> N
 @pytest.mark.long
 @pytest.mark.parametrize("place", [("master", cluster)], ids=["cluster"], indirect=True)
 def test_a_task_and_its_twin_write_each_row_once(place: tuple[str, str], tmp_path: Path) -> None:
-    """Spark starts a second attempt at a slow task; both stage all of their rows, one of them is published."""
+    """Spark starts a second attempt at a slow task; both stage, and one of them is published."""
     with Broker(tmp_path) as broker:
         broker.ask(c.CreateQueue("twins", c.QueueSettings()))
         run("tests.spark.cluster.twins", place[1], broker.endpoint, "twins", str(tmp_path))

@@ -1,7 +1,7 @@
 """A program for a cluster: writes rows into a queue, one task of which is so slow that Spark gives it a twin.
 
 Run as a process of its own: `twins.py URL ENDPOINT QUEUE FOLDER`. The slow task has handed on all its rows when it
-begins to wait; it goes on when its twin has done the same. So both have staged everything, and end at the same time.
+begins to wait; it goes on when its twin has done the same. So both have staged, and end at about the same time.
 """
 
 from __future__ import annotations

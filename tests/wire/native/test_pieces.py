@@ -89,6 +89,11 @@ def test_every_cut_is_told(part: str) -> None:
             check_piece(msgspec.structs.replace(piece, **{part: data[:size]}))
 
 
+def test_a_piece_of_nothing_is_told() -> None:
+    with pytest.raises(BadPiece, match="covers no entry"):
+        check_piece(JournalPiece(FIRST, FIRST - 1, b"", b"", b""))
+
+
 def test_entries_under_other_numbers_are_told() -> None:
     piece = make_piece()
     with pytest.raises(BadPiece, match=f"no record of entry {FIRST + 1}"):

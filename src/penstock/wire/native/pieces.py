@@ -63,6 +63,8 @@ def read_offsets(piece: JournalPiece) -> array[int]:
 
 def check_piece(piece: JournalPiece) -> None:
     """See that everything in a piece is what was written. Raises ``BadPiece``."""
+    if piece.last_index < piece.first_index:
+        raise BadPiece("blocks", 0, "it covers no entry: who asks for what follows would never come to an end")
     _check_blocks(piece.blocks)
     if piece.offsets or piece.log:
         _check_log(piece)
