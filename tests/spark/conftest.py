@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one: starting it costs more than most of them. And one long history."""
+"""One Spark session for all tests that need one: starting it costs more than most of them. And histories."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -63,3 +64,14 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
         pipeline.run_once()
     yield Told(made, expect(made, folder / "tables"), folder / "tables")
     shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with a bit of everything, that nobody has open. Read it, copy it, leave it as it is."""
+    from tests.spark.source.making import a_bit_of_everything, making
+
+    path = tmp_path_factory.mktemp("history") / "data"
+    with making(path) as made:
+        a_bit_of_everything(made)
+    return path

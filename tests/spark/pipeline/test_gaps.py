@@ -25,7 +25,7 @@ from penstock.spark.source.planning import EntriesPartition
 from penstock.spark.source.reading import BATCH_ROWS_MIN
 from penstock.storage.layout import Layout
 from tests.spark.pipeline.keeping import all_tables
-from tests.spark.source.making import CLUSTER, OnDisk, a_bit_of_everything, expected_events, lose_a_stretch, making
+from tests.spark.source.making import CLUSTER, OnDisk, expected_events, lose_a_stretch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,17 +35,8 @@ NAME = "bronze.events"
 
 
 @pytest.fixture(scope="module")
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A history of several segments. To be copied."""
-    path = tmp_path_factory.mktemp("gaps") / "data"
-    with making(path) as made:
-        a_bit_of_everything(made)
-    return path
-
-
-@pytest.fixture(scope="module")
 def segments(data_dir: Path) -> list[Path]:
-    """The logs of its sealed segments."""
+    """The logs of the history's sealed segments."""
     return [Layout(data_dir).sealed_log(first) for first in Layout(data_dir).sealed_first_indexes()]
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the data source share: one history with every kind of event, and a node that serves it."""
+"""What the tests of the data source share: a node that serves the history with every kind of event."""
 
 from __future__ import annotations
 
@@ -8,16 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.client.history import HistoryReader
-from tests.spark.source.making import OnDisk, a_bit_of_everything, making
-
-
-@pytest.fixture(scope="session")
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with a bit of everything, that nobody has open. Read it, copy it, leave it as it is."""
-    path = tmp_path_factory.mktemp("history") / "data"
-    with making(path) as made:
-        a_bit_of_everything(made)
-    return path
+from tests.spark.source.making import OnDisk
 
 
 @pytest.fixture(scope="session")
