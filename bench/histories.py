@@ -13,10 +13,11 @@ from hashlib import blake2b
 from pathlib import Path
 
 from penstock.engine.answers import Answer, Taken
-from penstock.engine.commands import Ack, CreateQueue, Item, NewTerm, PutMany, QueueSettings, Take, encode
+from penstock.engine.commands import Ack, CreateQueue, Item, NewTerm, Put, PutMany, QueueSettings, Take, encode
 from penstock.engine.entries import Command, Entry, decode_entry, encode_entry
 from penstock.engine.journal import DOOR_ETZEL, DOOR_MONIQUE, DOOR_NATIVE, DOOR_TASKFLUX, ROW_BYTES
 from penstock.engine.machine import Engine
+from penstock.storage.layout import Layout
 from penstock.storage.store import Store, StoreSettings
 from penstock.wire.native.messages import CODES
 
@@ -30,6 +31,7 @@ _BEGIN_US = 1_767_225_600_000_000
 _ENTRY_US = 1_800_000
 """A million events are 3,000 per three entries: each entry stands for so much time."""
 _SYNC_EVERY = 64
+_SHORT_SEGMENT_BYTES = 8 * 1024 * 1024
 
 
 @dataclass
@@ -49,6 +51,15 @@ class History:
             self._begin()
         while self.events < goal:
             self._round()
+        self.store.sync()
+
+    def grow_singly(self, events: int) -> None:
+        """Add puts of one message each, one per entry, as a single client on a fast disk makes them."""
+        if self.engine.state.index < 0:
+            self._begin()
+        for _ in range(events):
+            self._apply([Put(QUEUES[0], [Item(0, make_payload(self.messages))])])
+            self.messages += 1
         self.store.sync()
 
     def _begin(self) -> None:
@@ -74,10 +85,11 @@ class History:
         entry = Entry(self.stamp_us, made)
         st = self.engine.state
         index = st.index + 1
-        self.store.append([(index, 1, encode_entry(entry))])
+        data = encode_entry(entry)
+        self.store.append([(index, 1, data)])
         answers = self.engine.apply(index, 1, entry)
         self.events += len(st.rows)
-        self.store.journal_append(index, b"".join(st.rows))
+        self.store.journal_append(index, b"".join(st.rows), len(data))
         for leftovers in (st.rows, st.woken, st.broadcasts):
             leftovers.clear()
         if index % _SYNC_EVERY == 0:
@@ -93,9 +105,9 @@ def make_payload(number: int) -> bytes:
 
 
 @contextmanager
-def growing(data_dir: Path) -> Iterator[History]:
+def growing(data_dir: Path, segment_bytes: int = StoreSettings().segment_bytes) -> Iterator[History]:
     """A history in this directory: a new one, or one that was made before and goes on."""
-    settings = StoreSettings(reserve_bytes=0, retention_bytes=1 << 60)
+    settings = StoreSettings(segment_bytes=segment_bytes, reserve_bytes=0, retention_bytes=1 << 60)
     store, recovered = Store.open(
         data_dir, row_bytes=ROW_BYTES, new_cluster_id=bytes(range(16)), node_id=0, settings=settings
     )
@@ -110,12 +122,20 @@ def growing(data_dir: Path) -> Iterator[History]:
             history.messages += _MESSAGES if entry.commands[0].op == CODES[PutMany] else 0
             history.stamp_us = entry.stamp_us
             if index > recovered.journal_last_index:
-                store.journal_append(index, b"".join(engine.state.rows))
+                store.journal_append(index, b"".join(engine.state.rows), len(data))
             for leftovers in (engine.state.rows, engine.state.woken, engine.state.broadcasts):
                 leftovers.clear()
         yield history
     finally:
         store.close()
+
+
+def make_single_history(data_dir: Path, events: int) -> list[Path]:
+    """Make a history with one event per entry; returns the logs of its sealed segments."""
+    with growing(data_dir, _SHORT_SEGMENT_BYTES) as history:
+        history.grow_singly(events)
+    layout = Layout(data_dir)
+    return [layout.sealed_log(first) for first in layout.sealed_first_indexes()]
 
 
 def make_history(data_dir: Path, events: int) -> int:

@@ -32,6 +32,7 @@ FIGURES: dict[str, Figure] = {
     "p99_ms": Figure("p99 ms", " ms", 3),
     "max_ms": Figure("max ms", " ms", 1),
     "read_mb_per_s": Figure("read MB/s", " MB/s"),
+    "written_mb_per_s": Figure("written MB/s", " MB/s"),
     "start_s": Figure("start s", " s", 2),
     "run_s": Figure("run s", " s", 1),
     "memory_mb": Figure("memory MB", " MB"),
@@ -64,6 +65,8 @@ class Plan:
     """The same for the largest burst; 0 leaves it out."""
     spark_events: int = 8_000_000
     """Events of the history that Spark reads."""
+    single_events: int = 800_000
+    """Events of a history with one event in each entry."""
     sink_records: int = 300_000
     """Records that Spark writes."""
     increment_events: int = 1_000_000

@@ -142,6 +142,10 @@ class Redis(Broker):
             return OneAtATime(redis.put_requests(1), redis.count_put_answers)
         return Pipelined(redis.put_requests(window), redis.count_put_answers, window)
 
+    def large_puts(self, payload_bytes: int) -> Dialogue:
+        """A load that puts payloads of this size, one at a time."""
+        return OneAtATime(redis.put_requests(1, b"x" * payload_bytes), redis.count_put_answers)
+
     def fill(self, records: int) -> Pipelined:
         """Part of Broker."""
         requests = redis.put_requests(_FILL_WINDOW)
@@ -244,6 +248,15 @@ class Penstock(Broker):
         if window == 1:
             return OneAtATime(native.put_requests(KEYS), native.put_counter())
         return Pipelined(native.put_requests(2 * window), native.put_counter(), window)
+
+    def large_puts(self, payload_bytes: int) -> Dialogue:
+        """A load that puts payloads of this size, one at a time."""
+        return OneAtATime(native.put_requests(1, payload=b"x" * payload_bytes), native.put_counter())
+
+    def create_queues(self, count: int) -> None:
+        """Make queues that nothing is put into."""
+        with self.connect() as connection:
+            native.create_queues(connection, count)
 
     def batched_puts(self, frames_in_flight: int) -> Dialogue:
         """A load that puts frames of a hundred records."""

@@ -71,9 +71,10 @@ def _run_reply(data: bytes) -> None:
 
 
 def _talk(socket_type: SocketType) -> bytes:
-    """All that a peer of this type says in a conversation."""
-    peers = {each: ZmtpConnection(each, identity=b"one") for each in SocketType}
-    me, other = peers[socket_type], peers[socket_type.peer]
+    """All that a PUSH or PULL peer says in a conversation."""
+    peers = {each: ZmtpConnection(each, identity=b"one") for each in (SocketType.PUSH, SocketType.PULL)}
+    me = peers.pop(socket_type)
+    (other,) = peers.values()
     said = me.data_to_send()
     me.receive_data(other.data_to_send())
     me.next_event()
@@ -87,6 +88,15 @@ def _talk(socket_type: SocketType) -> bytes:
         me.send_message([_TAG, b"x" * 300])
         me.send_message([b""])
     return said + me.data_to_send()
+
+
+def _subscribe() -> bytes:
+    """What a SUB peer says, a type that we cannot be: as PULL does, under its own name, and two topics."""
+    said = _talk(SocketType.PULL).replace(b"\0\0\0\4PULL", b"\0\0\0\3SUB")
+    size_at = said.index(b"\5READY") - 1
+    said = said[:size_at] + bytes((said[size_at] - 1,)) + said[size_at + 1 :]
+    topics = (b"\1config:", b"\0config:")
+    return said + b"".join(b"\0" + bytes((len(topic),)) + topic for topic in topics)
 
 
 def _run_zmtp(socket_type: SocketType, data: bytes) -> None:
@@ -113,4 +123,5 @@ TARGETS = (
         lambda data: _run_zmtp(SocketType.PULL, data),
         (ZmtpError,),
     ),
+    Target("zmtp-pub", lambda: [_subscribe()], lambda data: _run_zmtp(SocketType.PUB, data), (ZmtpError,)),
 )

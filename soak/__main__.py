@@ -3,6 +3,7 @@
 `python -m soak --etzel-minute` does another thing: it waits for redelivery by the clock on the wall, see `soak.etzel`.
 `python -m soak --spark-kills 20` too: it kills Spark drivers that write into a queue, see `soak.spark_sink`.
 `python -m soak --spark-events 1000000` too: it holds the pipeline's tables against the truth, see `soak.spark_truth`.
+`python -m soak --stalls` attacks a node and measures how long its event loop is held, see `soak.stalls`.
 `python -m soak --long-tests` runs the tests that are too long for `make test`.
 """
 
@@ -22,6 +23,7 @@ from soak.etzel import etzel_minute
 from soak.memory import shown
 from soak.run import Run, soak
 from soak.spark_sink import kill_drivers
+from soak.stalls.run import attack_all
 
 SECONDS_MAX: Final = 7 * 86_400
 SPARK_KILLS_MAX: Final = 10_000
@@ -141,6 +143,17 @@ def check_spark_tables(events: int, seed: int) -> int:
     return 0
 
 
+def attack(only: str) -> int:
+    """See that no attack holds the event loop of a node for long; the exit code."""
+    with tempfile.TemporaryDirectory(prefix="penstock-soak-") as directory:
+        violations = attack_all(Path(directory), print, only)
+    if violations:
+        print("\n".join(["", f"VIOLATIONS ({len(violations)}):", *violations]))
+        return 1
+    print("no callback held the loop for more than 20 ms of CPU time")
+    return 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run with these arguments; the exit code."""
     parser = argparse.ArgumentParser(prog="soak", description="Load a node and kill it again and again.")
@@ -153,11 +166,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--spark-events", type=int, metavar="N", help="instead: check the pipeline's tables over so many events"
     )
+    parser.add_argument(
+        "--stalls",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="instead: attack a node and measure its event loop; with NAME only the attacks whose name contains it",
+    )
     parser.add_argument("--long-tests", action="store_true", help="instead: run the tests that make test leaves out")
     options = parser.parse_args(arguments)
     seed = options.seed if options.seed is not None else secrets.randbelow(2**32)
     if options.long_tests:
         return subprocess.call([sys.executable, "-m", "pytest", "-v", "-m", "long"])
+    if options.stalls is not None:
+        return attack(options.stalls)
     if options.etzel_minute:
         return wait_a_minute()
     if options.spark_kills is not None:

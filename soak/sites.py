@@ -190,6 +190,8 @@ def _watched(name: str) -> Any:
     return method
 
 
-CALLS: Final = "create open pwrite fdatasync fsync_directory allocate truncate rename unlink mkdir".split()
+CALLS: Final = (
+    "create open pwrite fdatasync fsync_directory allocate truncate rename link unlink mkdir check_writable".split()
+)
 for _name in CALLS:
     setattr(WatchedDisk, _name, _watched(_name))

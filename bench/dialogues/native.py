@@ -14,12 +14,23 @@ from bench.dialogues.shapes import KEYS, PAYLOAD, Ring, Taking
 from bench.errors import UnexpectedAnswer
 from bench.load import Paced, receive_exactly, receive_some
 from penstock.engine.answers import Handled, PutAnswer
-from penstock.engine.commands import ACK, ACK_TAKE, INT64_MAX, PUT, TAKE, encode
+from penstock.engine.commands import (
+    ACK,
+    ACK_TAKE,
+    CREATE_QUEUE,
+    INT64_MAX,
+    PUT,
+    TAKE,
+    CreateQueue,
+    QueueSettings,
+    encode,
+)
 from penstock.wire.native.frames import FrameReader, encode_frame
 from penstock.wire.native.messages import ANSWER, MAJOR, MINOR, PING, PUSH, STATUS, SUBSCRIBE, NodeStatus
 
 QUEUE = ""
 WAIT_MS = 60_000
+_QUEUES_AT_ONCE = 500
 _KEY_SPREAD = 0x9E3779B97F4A7C15
 """An odd number: its multiples modulo a power of two are all different, and in no order."""
 
@@ -81,11 +92,11 @@ def encode_put(payload: bytes, key: int = 0) -> bytes:
     return encode_frame(PUT, 0, encode([QUEUE, [[key, payload]]]))
 
 
-def put_requests(count: int, records: int = 1) -> Ring:
-    """Requests that put so many records each, with ten keys in turn."""
+def put_requests(count: int, records: int = 1, payload: bytes = PAYLOAD) -> Ring:
+    """Requests that put this number of records each, with ten keys in turn."""
     return Ring(
         [
-            encode_frame(PUT, request, encode([QUEUE, [[(request + n) % KEYS, PAYLOAD] for n in range(records)]]))
+            encode_frame(PUT, request, encode([QUEUE, [[(request + n) % KEYS, payload] for n in range(records)]]))
             for request in range(count)
         ]
     )
@@ -108,6 +119,19 @@ class DistinctKeyRequests:
         numbers = range(first, first + self._records)
         items = [[number * _KEY_SPREAD & INT64_MAX, PAYLOAD] for number in numbers]
         return encode_frame(PUT, self._request, encode([QUEUE, items]))
+
+
+def create_queues(connection: socket.socket, count: int) -> None:
+    """Make queues that nothing is put into."""
+    settings = QueueSettings()
+    frames = [encode_frame(CREATE_QUEUE, n, encode(CreateQueue(f"other-{n}", settings))) for n in range(count)]
+    count_answers = answer_counter("CREATE_QUEUE")
+    for start in range(0, count, _QUEUES_AT_ONCE):
+        sent = frames[start : start + _QUEUES_AT_ONCE]
+        connection.sendall(b"".join(sent))
+        answered = 0
+        while answered < len(sent):
+            answered += count_answers(receive_some(connection))
 
 
 def put_counter(records: int = 1) -> Callable[[bytes], int]:

@@ -29,9 +29,9 @@ def encode_put(payload: bytes) -> bytes:
     return command(b"XADD", _STREAM, b"*", _FIELD, payload)
 
 
-def put_requests(count: int) -> Ring:
+def put_requests(count: int, payload: bytes = PAYLOAD) -> Ring:
     """Requests that put a record each."""
-    return Ring([encode_put(PAYLOAD)] * count)
+    return Ring([encode_put(payload)] * count)
 
 
 def count_put_answers(data: bytes) -> int:

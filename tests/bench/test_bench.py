@@ -39,6 +39,7 @@ TINY = Plan(
     burst_messages=2_000,
     full_burst_messages=3_000,
     spark_events=120_000,
+    single_events=60_000,
     sink_records=2_000,
     increment_events=5_000,
     short_events=5_000,
@@ -196,7 +197,7 @@ def test_the_floor_keeps_what_it_answers(bench: Bench) -> None:
         assert written.startswith(b"\0\0\0\3abc")
 
 
-NODE_ROWS = ["etzel", "etzel-sleepers", "etzel-burst", "monique", "put-history", "spark-decode"]
+NODE_ROWS = ["etzel", "etzel-sleepers", "etzel-burst", "monique", "put-queues", "put-history", "spark-decode"]
 SPARK_ROWS = ["spark-read", "spark-bronze", "spark-sink", "spark-visible", "spark-increment"]
 ROW_NAMES = [row.name for row in all_rows(TINY) if row.name not in NODE_ROWS + SPARK_ROWS]
 

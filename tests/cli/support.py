@@ -44,9 +44,9 @@ class Command:
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's variables without ours, and what is added."""
+    """The variables of a command: none of ours but these, and no door on a fixed port unless a test opens it."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-    return {**kept, **(extra or {})}
+    return {**kept, "PENSTOCK_ETZEL_ENABLED": "false", "PENSTOCK_MONIQUE_ENABLED": "false", **(extra or {})}
 
 
 def run(*args: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

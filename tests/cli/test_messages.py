@@ -251,6 +251,32 @@ def test_get_shows_all_that_is_known(penstock: Command, client: Client, queue: s
     assert "NO_SUCH_RECORD" in penstock("get", queue, "9", code=4).stderr
 
 
+def test_what_failed_and_why_is_shown_wherever_one_looks(penstock: Command, client: Client, queue: str) -> None:
+    client.queue(f"{queue}-dead").create()
+    client.queue(queue).set(deliveries_max=2, dead_letter=f"{queue}-dead")
+    client.queue(queue).put("x")
+    for text in ("boom", "again"):
+        message = client.queue(queue).take()
+        assert message is not None
+        penstock("nack", queue, f"{message.id}:{message.token}", "--failure", text)
+    dead = f"{queue}-dead"
+    shown = {line.split(None, 1)[0]: line for line in penstock("get", dead, "1").stdout.splitlines() if line.strip()}
+    assert shown["last"].split()[-1] == "again"
+    assert shown["reason"].split()[-1] == "nack"
+    assert penstock.json("get", dead, "1")[0]["failure"] == "again"
+    table = penstock("browse", dead).stdout.splitlines()
+    assert table[0].split()[-2:] == ["FAILURE", "PAYLOAD"]
+    assert table[1].split()[-2:] == ["again", "x"]
+    assert "boom" in penstock("history", queue, "1").stdout
+    told = [each["failure"] for each in penstock.json("history", queue, "1")]
+    assert [text for text in told if text] == ["boom", "again", "again"]
+    events = penstock.json("events", "--queue", queue)
+    assert [each["failure"] for each in events if each["failure"]] == ["boom", "again", "again"]
+    assert all("payload" not in each for each in events if each["failure"])
+    penstock("bury", dead, "1", "--failure", "looked at it")
+    assert client.queue(dead).get(1).failure == "looked at it"
+
+
 def test_history_tells_a_message_s_life(penstock: Command, client: Client, queue: str) -> None:
     client.queue(f"{queue}-dead").create()
     client.queue(queue).set(deliveries_max=2, dead_letter=f"{queue}-dead")
@@ -262,7 +288,7 @@ def test_history_tells_a_message_s_life(penstock: Command, client: Client, queue
         message.nack()
     shown = [line.split() for line in penstock("history", queue, "1").stdout.splitlines()]
     assert [row[2] for row in shown[1:]] == ["put", "kicked", "taken", "returned", "taken", "returned", "dead-lettered"]
-    assert shown[1][3:7] == ["native", "0", "-", "key"]
+    assert shown[1][3:8] == ["native", "0", "-", "-", "key"]
     assert shown[4][4:6] == ["1", "nack"]
     assert shown[-1][-3:] == ["to", f"{queue}-dead", "1"]
     last = penstock.json("history", queue, "1")[-1]

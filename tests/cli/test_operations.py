@@ -69,6 +69,7 @@ def test_every_operation_can_be_reached(
         (c.PURGE, ["queue", "purge", queue, "--yes"], None),
         (c.PAUSE, ["queue", "resume", queue], None),
         (c.STAGE, ["staging", "stage", queue, "1", queue], "x\n"),
+        (m.LIST_STAGED, ["staging", "list"], None),
         (c.PUBLISH, ["staging", "publish", queue, "1", "0:0"], None),
         (c.ABORT, ["staging", "abort", queue, "2"], None),
         (c.BIND, ["bind", queue, queue, "--spec", queue], None),

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
+import sys
 from datetime import UTC, datetime
+from typing import Any
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cli import output
+from penstock.cli.errors import Failure
 from penstock.cli.output import Progress, full_text, preview, printable, shown_duration, shown_size, shown_time
+
+ANY = st.characters(codec=None)
 
 
 @given(st.text())
@@ -22,6 +29,31 @@ def test_printable_text_has_nothing_that_a_terminal_acts_on(text: str) -> None:
 def test_no_payload_gets_control_characters_through(payload: bytes) -> None:
     assert preview(payload).isprintable()
     assert full_text(payload).replace("\n", "").isprintable()
+
+
+@given(st.dictionaries(st.text(ANY), st.text(ANY) | st.lists(st.text(ANY))))
+def test_json_has_nothing_that_a_terminal_acts_on_and_means_the_same(value: dict[str, Any]) -> None:
+    text = output.json_text(value)
+    assert text.isprintable()
+    assert json.loads(text) == value
+
+
+@pytest.mark.parametrize(
+    "odd", ["\x00", "\x1b[2J", "\x7f", "\x9b2J", "\u202e", "\u2066", "\u2028", "\ud800", "\U000e0041"]
+)
+def test_control_and_direction_characters_are_escaped_everywhere(odd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output.write_json({odd: [odd]})
+    output.write_table(("A", "B"), [(odd, odd)])
+    output.write_pairs([(odd, odd)])
+    Failure(odd, hint="try again").show()
+    Failure(f"two lines:\n{odd}").show(sys.stdout)
+    written = capsys.readouterr()
+    assert all(line.isprintable() for line in (written.out + written.err).split("\n"))
+    assert json.loads(written.out.splitlines()[0]) == {odd: [odd]}
+
+
+def test_json_keeps_texts_that_people_read() -> None:
+    assert output.json_text({"text": 'Grüße 漢字 🎉 "quoted" \\'}) == '{"text":"Grüße 漢字 🎉 \\"quoted\\" \\\\"}'
 
 
 def test_payloads_as_people_see_them() -> None:
@@ -67,6 +99,24 @@ def test_a_table_without_rows_has_its_headings(capsys: pytest.CaptureFixture[str
 def test_a_long_cell_is_not_cut_away_from_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     output.write_table(("ID", "PAYLOAD"), [(1, "x" * 500)])
     assert "x" * 500 in capsys.readouterr().out
+
+
+def test_a_line_that_is_longer_than_the_terminal_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(output.sys, "stdout", screen)
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("LINES", "10")
+    output.write_table(("ID", "PAYLOAD"), [(1, "x" * 500), (12, "東京" * 9)])
+    lines = click.unstyle(screen.getvalue()).splitlines()
+    assert lines == ["ID  PAYLOAD", " 1  " + "x" * 15 + "…", "12  " + "東京" * 3 + "東…"]
+
+
+def test_many_rows_are_written_without_rich_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("rich needs seconds for ten thousand rows")
+
+    monkeypatch.setattr(output, "make_table", never)
+    output.write_table(("N", "NAME"), [(n, f"queue-{n}") for n in range(10_000)])
 
 
 class Clock:

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli.main import cli
-from penstock.cli.pipeline_running import Told
+from penstock.cli.pipeline_running import Told, stopped_by_signals
 from penstock.client import ConnectionLost
 from penstock.spark.pipeline.directory import Directory
 from penstock.spark.pipeline.manifest import File, Gap, Table, new_manifest
@@ -144,12 +144,25 @@ def test_lines_tell_what_was_done_and_a_failure_once(capsys: pytest.CaptureFixtu
         told.done()
         told.done()
     assert capsys.readouterr().err.splitlines() == [
-        "penstock: no connection to 127.0.0.1:1: refused; trying again",
+        "penstock: warning: no connection to 127.0.0.1:1: refused; trying again",
         "penstock: silver: entry -1 of 200, 5,000 events so far",
         "penstock: going on",
         "penstock: 5,000 events up to entry 200 in 25 s (200 a second)",
     ]
     assert done == [1, 1]
+
+
+def test_a_failure_that_lasts_is_reported_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    now = [0.0]
+    with Told(clock=lambda: now[0]) as told:
+        for _ in range(30):
+            told.failure(ConnectionLost("127.0.0.1:1", "refused"))
+            now[0] += 5.0
+    assert capsys.readouterr().err.splitlines() == [
+        "penstock: warning: no connection to 127.0.0.1:1: refused; trying again",
+        "penstock: warning: no connection to 127.0.0.1:1: refused; failing for 60 s, trying again",
+        "penstock: warning: no connection to 127.0.0.1:1: refused; failing for 2 m, trying again",
+    ]
 
 
 class Screen:
@@ -206,7 +219,9 @@ def test_at_a_terminal_a_failure_is_a_line_and_the_bar_comes_again(monkeypatch: 
         told.progress(Progress("bronze", -1, -1, 199, 0, 0.1))
         told.failure(ConnectionLost("127.0.0.1:1", "refused"))
         told.progress(Progress("silver", -1, -1, 199, 0, 0.1))
-    before, line, after = screen.raw.partition("penstock: no connection to 127.0.0.1:1: refused; trying again\r\n")
+    before, line, after = screen.raw.partition(
+        "penstock: warning: no connection to 127.0.0.1:1: refused; trying again\r\n"
+    )
     assert "bronze" in before
     assert_bar_is_gone(before + line, line)
     assert "silver" in after
@@ -261,3 +276,17 @@ def _messages(tables: Path, queue: str) -> list[Any]:
 
     rows = DeltaTable(str(tables / "silver" / "messages")).to_pyarrow_table().to_pylist()
     return [row["outcome"] for row in rows if row["queue"] == queue]
+
+
+def test_a_signal_while_the_event_is_being_waited_for_does_not_block() -> None:
+    """A signal interrupts the waiting thread anywhere, also where it holds the lock of the event."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    stop = threading.Event()
+    try:
+        stopped_by_signals(stop)
+        with stop._cond:  # type: ignore[attr-defined]
+            signal.raise_signal(signal.SIGTERM)
+        assert stop.wait(60)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -111,9 +111,10 @@ def test_wrong_settings_end_with_2(tmp_path: Path) -> None:
 
 def test_a_directory_in_use_is_told(tmp_path: Path) -> None:
     with serving(tmp_path):
-        done = run("serve", "--taskflux-port", "0", *SMALL, cwd=tmp_path)
+        done = run("serve", "--taskflux-port", "0", "--no-etzel", "--no-monique", *SMALL, cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("penstock: ")
+    assert "penstock-data" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -156,7 +157,7 @@ class FailingDisk(Disk):
 
 
 def test_a_disk_that_fails_ends_it_with_70(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "Server", lambda settings: Server(settings, disk=FailingDisk()))
+    monkeypatch.setattr(serve, "Server", lambda settings, **more: Server(settings, disk=FailingDisk()))
     result = Command()("serve", "--data-dir", str(tmp_path / "d"), "--taskflux-port", "0", *SMALL, code=70)
     assert "penstock: the node stopped: " in result.stderr
     assert "log.sync failed: Input/output error" in result.stderr

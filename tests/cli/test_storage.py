@@ -70,7 +70,10 @@ def test_inspect_one_file_as_json(penstock: Command, data_dir: Path) -> None:
     log = data_dir / "consensus" / "raft.log"
     documents = penstock.json("storage", "inspect", str(log))
     assert {document["path"] for document in documents} == {str(log)}
-    assert documents[0] == {"path": str(log), "offset": 0, "item": "header", "fields": {"file": "log", "version": 2}}
+    header = documents[0]
+    assert (header["offset"], header["item"]) == (0, "header")
+    assert (header["fields"]["file"], header["fields"]["version"]) == ("log", 3)
+    assert len(bytes.fromhex(header["fields"]["cluster_id"])) == 16
     assert [each["fields"]["index"] for each in documents if each["item"] == "entry"][:3] == [0, 1, 2]
 
 
@@ -149,3 +152,14 @@ def test_no_bytes_break_the_explanations(data: bytes) -> None:
     for explain in (explain_entry, explain_block):
         assert explain(data).isprintable()
     assert explain_row(data.ljust(ROW_BYTES, b"\0")[:ROW_BYTES]).isprintable()
+
+
+def test_repair_works_on_a_copy_and_asks_before_it_changes_files(
+    penstock: Command, data_dir: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    assert "can be started from" in penstock("storage", "repair", str(data_dir), "--to", str(copy)).output
+    assert "in order" in penstock("storage", "verify", str(copy)).output
+    assert "exists already" in penstock("storage", "repair", str(data_dir), "--to", str(copy), code=2).output
+    assert "Continue?" in penstock("storage", "repair", str(copy), input="n\n", code=1).output
+    assert "nothing had to be repaired" in penstock("storage", "repair", str(copy), "--yes").output

@@ -260,3 +260,24 @@ def test_a_pipeline_that_lived_long_is_started_again_soon(
     with caplog.at_level(logging.WARNING):
         asyncio.run(asyncio.wait_for(live(), PATIENCE_S))
     assert all("again in 0.01 s" in record.getMessage() for record in caplog.records)
+
+
+def test_a_failure_of_the_pipeline_is_a_warning_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(up, "_PAUSE_SECONDS_MIN", 60.0)
+    script = "echo 'penstock: warning: it failed'; echo 'penstock: 5 events'; echo 'Java speaks'"
+
+    async def live() -> None:
+        keeper = asyncio.create_task(up.keep_running(["sh", "-c", f"({script}) >&2"]))
+        while not any("ended with" in record.getMessage() for record in caplog.records):
+            await asyncio.sleep(0.01)
+        keeper.cancel()
+        await asyncio.wait([keeper])
+
+    with caplog.at_level(logging.DEBUG):
+        asyncio.run(asyncio.wait_for(live(), PATIENCE_S))
+    told = {record.getMessage(): record.levelno for record in caplog.records}
+    assert told["pipeline: it failed"] == logging.WARNING
+    assert told["pipeline: 5 events"] == logging.INFO
+    assert told["pipeline: Java speaks"] == logging.DEBUG

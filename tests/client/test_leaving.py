@@ -132,7 +132,7 @@ def test_a_cancelled_take_is_asked_about_after_a_reconnect_but_waits_no_more(run
             take, put = start(client.queue("q").take(wait=10)), start(client.queue("q").put(b"x"))
             request = await peer.receive(c.TAKE)
             await peer.receive(c.PUT)
-            assert request.body.wait_ms == 10_000
+            assert 0 < request.body.wait_ms <= 10_000
             for call in (take, put):
                 call.cancel()
                 await asyncio.wait({call})

@@ -12,22 +12,24 @@ from penstock.client import (
     BadUrl,
     ClientClosed,
     ConnectionLost,
+    FrameTooLarge,
     HandshakeRefused,
     MemoryFull,
     NotLeader,
     OutcomeUnknown,
     PutResult,
     QueueFull,
+    RequestTooLarge,
     Stopping,
     Timeout,
     connect,
 )
-from penstock.client.protocol import IN_FLIGHT_MAX, LOSSES_MAX
+from penstock.client.protocol import ANSWER_BYTES_MAX, IN_FLIGHT_MAX, LOSSES_MAX
 from penstock.engine import commands as c
 from penstock.engine import errors as codes
 from penstock.engine.answers import Done, PutAnswer
 from penstock.wire.native import messages as m
-from penstock.wire.native.frames import encode_frame
+from penstock.wire.native.frames import HEADER, encode_frame
 from tests.client.conftest import Run
 from tests.client.scripted import Request, ScriptedNode, meet, refusal_bytes, settle, start
 
@@ -42,7 +44,7 @@ def test_connect_can_be_awaited_and_entered(run: Run) -> None:
         async with ScriptedNode() as node:
             async with connect(node.url, name="me") as client:
                 peer = await node.accept()
-                assert peer.hello == m.Hello(client.link.producer, "me")
+                assert peer.hello == m.Hello(client.link.producer, "me", ANSWER_BYTES_MAX)
                 assert client.link.connected
             await peer.ended.wait()
             with pytest.raises(ClientClosed):
@@ -544,5 +546,84 @@ def test_a_stopping_node_that_does_not_come_back_is_a_refusal_not_a_doubt(run: R
             with pytest.raises(Stopping):
                 await put
             await client.close()
+
+    run(main)
+
+
+# Frames that are longer than what the client reads.
+
+
+def too_long(request: Request, status: int = m.ANSWER) -> bytes:
+    """The beginning of a frame of 200 MiB."""
+    return HEADER.pack(200 << 20, status, request.number)
+
+
+def test_an_answer_that_is_too_long_fails_its_call_at_once_and_no_other(run: Run) -> None:
+    """Repeating it would only bring the same answer again."""
+
+    async def main() -> None:
+        async with ScriptedNode() as node, connect(node.url, reconnect=AT_ONCE) as client:
+            peer = await node.accept()
+            take = start(client.queue("q").take())
+            put = start(client.queue("q").put(b"x"))
+            first, second = await peer.receive(c.TAKE), await peer.receive(c.PUT)
+            peer.write(too_long(first))
+            with pytest.raises(FrameTooLarge, match=r"209715200 bytes; .* 134217728 \(frame_bytes_max\)") as caught:
+                await take
+            assert (caught.value.size_bytes, caught.value.limit_bytes) == (200 << 20, ANSWER_BYTES_MAX)
+            peer = await node.accept()
+            repeated = await peer.receive(c.PUT)
+            assert repeated.number == second.number
+            peer.answer(repeated, PutAnswer(1, 1, []))
+            assert (await put).id == 1
+            assert peer.received_none()
+
+    run(main)
+
+
+def test_a_push_that_is_too_long_ends_its_subscription(run: Run) -> None:
+    async def main() -> None:
+        async with ScriptedNode() as node, connect(node.url, reconnect=AT_ONCE) as client:
+
+            async def take_first() -> None:
+                async with client.queue("q").subscribe() as messages:
+                    await messages.take_next()
+
+            peer = await node.accept()
+            waiting = start(take_first())
+            request = await peer.receive(m.SUBSCRIBE)
+            peer.answer(request, Done())
+            await settle()
+            peer.write(too_long(request, m.PUSH))
+            with pytest.raises(FrameTooLarge):
+                await waiting
+            peer = await node.accept()
+            await settle()
+            assert peer.received_none()
+
+    run(main)
+
+
+def test_a_client_says_how_long_frames_may_be_and_heeds_what_the_node_says(run: Run) -> None:
+    async def main() -> None:
+        async with ScriptedNode() as node:
+            node.answers_hello = lambda peer, request: peer.answer(
+                request, m.Welcome("0", "cluster-1", 1, 1, 1 << 20, 3 << 20)
+            )
+            async with connect(node.url, frame_bytes_max=2 << 20) as client:
+                peer = await node.accept()
+                assert peer.hello is not None
+                assert peer.hello.frame_bytes_max == 2 << 20
+                with pytest.raises(RequestTooLarge, match="the node reads frames up to 3145728"):
+                    await client.queue("q").put(bytes(3 << 20))
+                assert peer.received_none()
+
+    run(main)
+
+
+def test_frames_may_not_be_limited_to_less_than_a_mebibyte(run: Run) -> None:
+    async def main() -> None:
+        with pytest.raises(ValueError, match="frame_bytes_max must be at least 1048576"):
+            await connect("penstock://127.0.0.1:1", frame_bytes_max=1000)
 
     run(main)

@@ -17,7 +17,7 @@ from penstock.client import Item, LeaseLost, Message, NoSuchRecord, PutResult, c
 from penstock.client.messages import Record
 from penstock.engine import answers as a
 from penstock.engine import commands as c
-from penstock.engine.views import BindingView, EventView, JobView, Page, QueueView, RecordView
+from penstock.engine.views import BindingView, EventView, JobView, Page, QueueView, RecordView, StagedView
 from penstock.wire.native import messages as m
 from tests.client.conftest import Run
 from tests.client.scripted import Peer, ScriptedNode, meet, start, status, taken
@@ -26,6 +26,7 @@ QUEUE = QueueView("q", 1, c.QueueSettings(), False, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
 RECORD = RecordView(3, 5, b"hi", 0, 1, 1_000_000, 0, 0, 0, 0)
 JOB = JobView(9, "q", None, 0, 0, False)
 BINDING = BindingView("b", "s", "t", "q", 1000, False)
+STAGED = StagedView("w", 1, 2, 3, 4, 5, 6, 7)
 EVENT = EventView(1, 0, 0, 1, 1, 0, 5, 0, 1, 3, 5, 0, 0, 0, 0)
 AT = datetime(2030, 1, 1, tzinfo=UTC)
 AT_US = int(AT.timestamp()) * 1_000_000
@@ -206,6 +207,7 @@ ROWS: list[Row] = [
     Row(lambda client: client.queue("q").history(3), m.History("q", 3), [EVENT], [EVENT]),
     Row(lambda client: client.jobs(), m.ListJobs(), [JOB], [JOB]),
     Row(lambda client: client.bindings(), m.ListBindings(), [BINDING], [BINDING]),
+    Row(lambda client: client.staged(), m.ListStaged(), [STAGED], [STAGED]),
     Row(lambda client: client.status(), m.Status(), status(), status()),
     Row(lambda client: client.ping(), m.Ping(), a.Done(), float),
 ]

@@ -239,3 +239,9 @@ def test_one_lease_or_many() -> None:
     assert list(one_or_many((1, 2))) == [(1, 2)]
     assert list(one_or_many([(1, 2), (3, 4)])) == [(1, 2), (3, 4)]
     assert list(one_or_many(((1, 2), (3, 4)))) == [(1, 2), (3, 4)]
+
+
+@pytest.mark.parametrize("payload", [5, True, [65, 66], range(3), {"a": 1}, None])
+def test_a_payload_is_text_or_bytes_and_nothing_that_looks_like_bytes(payload: Any) -> None:
+    with pytest.raises(TypeError, match="a payload must be str, bytes, bytearray or memoryview"):
+        to_bytes(payload)

@@ -294,7 +294,8 @@ def test_every_connection_says_the_same_producer_before_a_last_batch(run: Run) -
                 peer = await node.accept()
                 part = await peer.receive(c.STAGE)
                 assert part.body == c.Stage("w", 3, 1, 2, 0, PUTS, True)
-                assert peer.hello is None
+                assert peer.hello is not None
+                assert peer.hello.producer == 0
                 peer.answer(part, Done(1))
                 await work
 

@@ -355,6 +355,9 @@ def test_what_waited_beyond_its_lease_is_not_handed_out(run: Run) -> None:
             records = [delivery(1, lease_until_us=past), delivery(2, lease_until_us=future), delivery(3)]
             peer.push(request, Taken(7, records))
             assert [(await anext(subscription)).id for _ in range(2)] == [2, 3]
+            back = await peer.receive(c.RETURN)
+            assert back.body == c.Return("q", [(1, 7)], c.UNSENT), "its place in the window must come back"
+            peer.answer(back, Handled(0, [0]))
             await end(subscription, peer, request)
             await client.close()
 

@@ -79,7 +79,7 @@ def test_a_message_comes_back_later_and_later_when_its_function_raises(
             serving, request = await begin(work, client, peer)
             peer.push(request, Taken(7, [delivery(1, deliveries=deliveries)]))
             nack = await peer.receive(c.RETURN)
-            assert nack.body == c.Return("q", [(1, 7)], c.NACK, delay_ms)
+            assert nack.body == c.Return("q", [(1, 7)], c.NACK, delay_ms, 0, "RuntimeError: out of order")
             peer.answer(nack, Handled(1))
             await end(work, serving, client, peer)
 
@@ -355,7 +355,7 @@ def test_plain_functions_run_in_threads_with_blocking_messages(run: Run) -> None
             serving, request = await begin(work, client, peer)
             wanted: list[tuple[int, Any]] = [
                 (1, c.Return("q", [(1, 7)], c.NACK, 3_000)),
-                (2, c.Return("q", [(2, 7)], c.NACK, 1_000)),
+                (2, c.Return("q", [(2, 7)], c.NACK, 1_000, 0, "RuntimeError: out of order")),
                 (3, c.Ack("q", [(3, 7)])),
             ]
             for number, body in wanted:

@@ -21,6 +21,7 @@ import msgspec
 
 from penstock.doors.server import Server
 from penstock.node.clock import LogClock
+from penstock.node.requests import NOBODY
 from penstock.settings import EtzelSettings, LimitsSettings, MoniqueSettings, Settings, TaskfluxSettings
 
 PAYLOAD_BYTES_MAX = 1024 * 1024
@@ -102,7 +103,7 @@ class Served:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         applied: asyncio.Future[None] = self._loop.create_future()
-        self._server.node.read(lambda: applied.set_result(None))
+        self._server.node.read(lambda: applied.set_result(None), NOBODY)
         await applied
 
     async def obey(self, order: Order) -> None:

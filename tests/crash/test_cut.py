@@ -45,7 +45,7 @@ def ends_of_puts(data_dir: Path) -> tuple[list[int], list[int]]:
         scan = scan_live(source, log, None, 0)
         assert scan.torn is None
         starts = list(scan.offsets)
-        entries = list(read_entries(source, log, scan.offsets, 0, scan.end, 0, scan.last_index + 1))
+        entries = list(read_entries(source, log, scan.offsets, 0, scan.end, 0, scan.last_index + 1, scan.head.seed))
     ends, puts = [], []
     for start, (_, _, data) in zip(starts, entries, strict=True):
         ends.append(start + 32 + len(data))

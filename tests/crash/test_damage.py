@@ -47,7 +47,7 @@ def flip(path: Path, offset: int) -> None:
     [
         ("consensus/raft.log", 0, "not with the marker"),
         ("consensus/raft.log", 4, "version"),
-        ("consensus/raft.log", 60, "was safely on disk"),
+        ("consensus/raft.log", 100, "was safely on disk"),
         ("consensus/raft.log", 2000, "was safely on disk"),
         ("consensus/raft.metadata", 12, "wrong checksum"),
         ("consensus/archive/00000000000000000000.log", 3000, "wrong checksum"),

@@ -106,6 +106,32 @@ def test_a_full_disk_refuses_puts_while_takes_go_on_and_recovers_with_the_space(
         assert [record.payload for record in browse(node.port)] == [b"again"]
 
 
+def test_useless_commands_on_a_full_disk_use_up_nothing(small_disk: Path) -> None:
+    """208 ACKs of handles that nobody held used up a reserve of 4 MiB and ended the node."""
+    with served(small_disk, storage=FULL_STORAGE) as node, Connection(node.port) as connection:
+        with (small_disk / "ballast").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, free_bytes(small_disk) - 2 * MIB)
+        put_count = put_until_refused(connection)
+        taken = connection.ask(c.Take(QUEUE, 1))
+        handle = (taken.records[0].id, taken.token)
+        junk = [(2**60 + number, 2**60) for number in range(9_999)]
+        free_before = free_bytes(small_disk)
+        useless = [
+            c.Ack(QUEUE, [handle, *junk]),
+            c.Delete(QUEUE, [record for record, _ in junk]),
+            c.Purge("not there"),
+            c.Extend(QUEUE, [handle], 60_000),
+            c.Return(QUEUE, [handle]),
+        ]
+        for number in range(300):
+            assert connection.ask(useless[number % len(useless)]).code == DISK_FULL
+        assert free_bytes(small_disk) == free_before
+        assert connection.ask(c.Ack(QUEUE, [handle])).count == 1
+        for _ in range(put_count - 1):
+            taken = connection.ask(c.Take(QUEUE, 1))
+            assert connection.ask(c.Ack(QUEUE, [(taken.records[0].id, taken.token)])).count == 1
+
+
 def free_bytes(path: Path) -> int:
     status = os.statvfs(path)
     return status.f_bavail * status.f_frsize
@@ -119,3 +145,19 @@ def put_until_refused(connection: Connection) -> int:
             assert answer.code == DISK_FULL, answer
             return count
     raise AssertionError("the disk never got full")
+
+
+def test_a_node_with_empty_queues_takes_puts_however_small_the_disk_is(small_disk: Path) -> None:
+    """Its own archive filled the disk: 168 hours and 8 GiB are kept, and nobody looked at the free space."""
+    storage = {"segment_bytes": 256 * KIB, "snapshot_bytes": 512 * MIB, "reserve_bytes": MIB}
+    with served(small_disk, storage=storage) as node, Connection(node.port) as connection:
+        for number in range(600):
+            payload = bytes([number % 256]) * 50_000
+            assert wait_until(lambda payload=payload: isinstance(put(connection, payload), PutAnswer), every_s=0.01)
+            taken = connection.ask(c.Take(QUEUE, 1))
+            assert connection.ask(c.Ack(QUEUE, [(taken.records[0].id, taken.token)])).count == 1
+        assert not connection.ask(m.Status()).disk_full
+        put(connection, b"last")
+        assert node.stop() == 0
+    with served(small_disk, storage=storage) as node:
+        assert [record.payload for record in browse(node.port)] == [b"last"]

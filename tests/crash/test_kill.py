@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from penstock.storage.verify import verify
 from soak.lives import Lives
-from soak.process import wait_until
+from soak.process import ServedFailed, wait_until
 from soak.run import LOADED_SITES, START_SITES
 
 SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
@@ -83,7 +84,10 @@ def tell(lives: Lives) -> None:
 
 
 def test_a_disk_that_only_says_it_writes_is_found_out(tmp_path: Path) -> None:
-    """The test bites: a node whose log writes go nowhere from some point on loses what it acknowledged."""
+    """The test bites: a node whose log writes go nowhere from some point on loses what it acknowledged.
+
+    The journal proves it, so the next start is refused. Without the journal only the clients know.
+    """
     fault = {"site": "log.write", "after": 10, "errno": 0}
     with Lives(tmp_path, SEED, storage={"segment_bytes": 2**26, "snapshot_bytes": 2**26}, fault=fault) as lives:
         lives.start()
@@ -91,6 +95,9 @@ def test_a_disk_that_only_says_it_writes_is_found_out(tmp_path: Path) -> None:
         assert wait_until(lambda: lives.traffic.put > 5000)
         lives.kill()
         assert lives.judge.violations == []
+        with pytest.raises(ServedFailed, match="are gone"):
+            lives.start()
+        shutil.rmtree(tmp_path / "data" / "consensus" / "events")
         lives.start()
         assert lives.judge.violations
         assert all(re.search("is lost|is there again", violation) for violation in lives.judge.violations)

@@ -1,4 +1,6 @@
-"""How the doors' tests run: a node without a disk on a loop of its own thread, and real sockets to talk to it.
+"""How the doors' tests run: a node on a loop of its own thread, and real sockets to talk to it.
+
+The node has the real store, on a disk that does not sync.
 
 Time is the loop's own and is advanced by hand (`DoorServer.advance`), so no test waits for a timeout to pass.
 """
@@ -9,27 +11,38 @@ import asyncio
 import concurrent.futures
 import contextlib
 import gc
+import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 import uvloop
+import zmq
 
+from penstock.doors.connection import Connection
 from penstock.doors.listening import Doorkeeper, Listener
 from penstock.doors.taskflux import TaskFluxConnection
+from penstock.engine.journal import ROW_BYTES
 from penstock.engine.machine import Engine
 from penstock.node.node import Node
 from penstock.node.opening import open_node
 from penstock.settings import Settings, TaskfluxSettings
 from penstock.settings.schema import ListenerSettings
-from penstock.storage.memory import MemoryStore
+from penstock.storage.store import Store, StoreSettings
 from penstock.wire.taskflux import Limits
+from tests.node.support import QuickDisk
 
 T = TypeVar("T")
 WITHIN_S = 20.0
 """How long a test waits for what must come; only a failing one waits so long."""
+
+
+_IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
+"""Where files cost least; none of these tests is about the disk."""
 
 
 class AdvancedLoop(asyncio.SelectorEventLoop):
@@ -53,12 +66,20 @@ class Held:
         self._server.call(self.release_here)
 
 
+def open_store(directory: Path) -> Store:
+    """A new store."""
+    settings = StoreSettings(segment_bytes=256 * 1024, reserve_bytes=0)
+    options = {"row_bytes": ROW_BYTES, "new_cluster_id": bytes(16), "node_id": 0, "disk": QuickDisk()}
+    return Store.open(directory / "data", settings=settings, **options)[0]
+
+
 class DoorServer:
     """A node with TaskFlux listeners on free ports, running in a thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.store = MemoryStore()
+        self._directory = tempfile.TemporaryDirectory(prefix="penstock-doors-", dir=_IN_MEMORY)
+        self.store = open_store(Path(self._directory.name))
         self.node: Node
         self.keeper: Doorkeeper
         self.connections: list[TaskFluxConnection] = []
@@ -173,12 +194,42 @@ class DoorServer:
         try:
             self.run(end())
             self.until(lambda: all(connection.closed for connection in self.connections))
+            self.until(lambda: not self.leftovers())
+        except AssertionError:
+            assert self.call(self.leftovers) == []
+            raise
         finally:
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(WITHIN_S)
             self.loop.close()
+            self.store.close()
+            self._directory.cleanup()
         gc.collect()
         assert not self._unseen
+
+    def leftovers(self) -> list[str]:
+        """What is still there though all clients are gone: waits, bytes in the account, tasks, timers, places."""
+        node, keeper = self.node, self.keeper
+        found = {
+            "takes that wait": node.waiters.count,
+            "bytes of buffers": {kind: size for kind, size in node.account.bytes_by_kind.items() if size},
+            "subscriptions to ended leases": node.on_lease_ended,
+            "connections": keeper.connections,
+            "silent connections": keeper._silent,
+            "connections with large buffers": keeper._hoards,
+            "connections that are being closed": keeper._leaving,
+            "refused connections": keeper._turned_away,
+            "connections that wait for their turn": list(keeper.turns._waiting),
+            "tasks": [task for task in asyncio.all_tasks(self.loop) if not task.done()],
+            "timers": self._timers(),
+        }
+        return [f"{what}: {value!r}" for what, value in found.items() if value]
+
+    def _timers(self) -> list[Any]:
+        """Timers that belong to connections; uvloop does not tell which timers it has."""
+        scheduled: list[Any] = getattr(self.loop, "_scheduled", [])
+        owners = [getattr(timer._callback, "__self__", None) for timer in scheduled if not timer.cancelled()]
+        return [owner for owner in owners if isinstance(owner, Connection | Doorkeeper)]
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -194,6 +245,34 @@ def running(loop: asyncio.AbstractEventLoop, **options: Any) -> Iterator[DoorSer
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _libraries_have_their_own() -> None:
+    """uvloop makes a pipe with its first loop, ZeroMQ some descriptors with its first socket, for the whole process."""
+    uvloop.new_event_loop().close()
+    zmq.Context.instance().socket(zmq.PULL).close(0)
+
+
+@pytest.fixture(autouse=True)
+def no_descriptor_is_left() -> Iterator[None]:
+    """Every test of a door closes what it opened, and so does the door."""
+    before = _descriptors()
+    yield
+    gc.collect()
+    give_up_s = time.monotonic() + WITHIN_S
+    while len(_descriptors()) > len(before):  # threads of ZeroMQ close theirs a little later
+        assert time.monotonic() < give_up_s, sorted(_descriptors().items() - before.items())
+        time.sleep(0.01)
+
+
+def _descriptors() -> dict[str, str]:
+    """The open descriptors of this process, with what each of them is."""
+    found = {}
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found[number] = os.readlink(f"/proc/self/fd/{number}")
+    return found
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

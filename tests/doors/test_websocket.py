@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+from collections.abc import Iterator
 from http import HTTPStatus
 from itertools import pairwise
 from typing import Any
@@ -15,8 +16,11 @@ from hypothesis import strategies as st
 from websockets.datastructures import Headers
 from websockets.frames import CloseCode
 
+from penstock.doors import websocket as websocket_module
 from penstock.doors.listening import Listener
+from penstock.doors.visitors import Visitors
 from penstock.doors.websocket import PING_EVERY_S, PONGS_MISSED_MAX, Refused, WebSocketConnection, cookie, server_frame
+from penstock.node.account import RECEIVED
 from penstock.settings import EtzelSettings
 from tests.doors.conftest import WITHIN_S, AdvancedLoop, DoorServer
 from tests.doors.etzel.support import (
@@ -41,7 +45,8 @@ class Echo(WebSocketConnection):
     """Says back what it hears, with a word before it."""
 
     def __init__(self, server: DoorServer) -> None:
-        super().__init__(server.node, server.keeper, "echo", MESSAGE_BYTES_MAX)
+        visitors = Visitors("etzel.origins", "https://app.example", "127.0.0.1")
+        super().__init__(server.node, server.keeper, "echo", message_bytes_max=MESSAGE_BYTES_MAX, visitors=visitors)
         self.heard: list[bytes] = []
         self.headers = Headers()
         server.connections.append(self)  # type: ignore[arg-type]
@@ -111,7 +116,7 @@ def test_the_handshake_is_that_of_the_rfc_and_nothing_is_negotiated(port: int) -
 
 
 def test_a_request_that_is_not_admitted_gets_the_answer_that_it_is_given(port: int) -> None:
-    for upgrade in (HANDSHAKE.format(path="/nope", more=""), "GET /nope HTTP/1.1\r\nHost: x\r\n\r\n"):
+    for upgrade in (HANDSHAKE.format(path="/nope", more=""), "GET /nope HTTP/1.1\r\nHost: localhost\r\n\r\n"):
         head, body = http(port, upgrade).split("\r\n\r\n")
         lines = head.split("\r\n")
         assert lines[0] == "HTTP/1.1 404 Not Found"
@@ -123,13 +128,13 @@ def test_a_request_that_is_not_admitted_gets_the_answer_that_it_is_given(port: i
 @pytest.mark.parametrize(
     ("request_text", "status"),
     [
-        ("GET /connect HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        ("GET /connect HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (HANDSHAKE.format(path="/connect", more="").replace("Version: 13", "Version: 99"), 400),
         (HANDSHAKE.format(path="/connect", more="").replace("Sec-WebSocket-Key: dGhl", "Sec-WebSocket-Key: !"), 400),
         (HANDSHAKE.format(path="/connect", more="").replace("Upgrade: websocket\r\n", ""), 400),
         ("nonsense\r\n\r\n", 400),
         ("GET /connect HTTP/9\r\n\r\n", 400),
-        ("GET //[ HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+        ("GET //[ HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n", 400),
         ("GET /" + "x" * 10_000 + " HTTP/1.1\r\n\r\n", 414),
         ("GET /connect HTTP/1.1\r\n" + "X: y\r\n" * 1000 + "\r\n", 431),
@@ -142,11 +147,11 @@ def test_a_bad_handshake_is_answered_in_http(port: int, request_text: str | byte
 def test_nothing_that_is_sent_before_the_handshake_is_answered_counts(server: DoorServer, port: int) -> None:
     """Else a request that is not admitted could bring messages with it."""
     for path in ("/connect", "/nope"):
-        for frame in (client_frame(b"early"), client_frame(b"", CLOSE), client_frame(b"", PING)):
+        for frame in (client_frame(b"early"), client_frame(b"", CLOSE), client_frame(b"", PING), b"\xff\xff no frame"):
             request = HANDSHAKE.format(path=path, more="").encode()
             with contextlib.suppress(ConnectionResetError):
                 assert http(port, request + frame) == ""
-    assert server.call(lambda: [each.heard for each in server.connections]) == [[]] * 6  # type: ignore[attr-defined]
+    assert server.call(lambda: [each.heard for each in server.connections]) == [[]] * 8  # type: ignore[attr-defined]
 
 
 def test_who_never_asks_is_not_waited_for(clocked_server: DoorServer) -> None:
@@ -197,30 +202,25 @@ def test_a_message_may_come_in_fragments_with_control_frames_between(ws: WebSock
     assert ws.receive() == b"binary next"
 
 
-@given(st.lists(st.binary(max_size=300), max_size=20), st.data())
-def test_messages_are_whole_however_the_bytes_are_cut(messages: list[bytes], data: st.DataObject) -> None:
+@pytest.fixture(scope="module")
+def shared_port() -> Iterator[int]:
+    """The port of a server for all examples of a test."""
+    server = DoorServer(AdvancedLoop())
+    server.start()
+    yield listen(server)
+    server.stop()
+
+
+@given(messages=st.lists(st.binary(max_size=300), max_size=20), data=st.data())
+def test_messages_are_whole_however_the_bytes_are_cut(
+    shared_port: int, messages: list[bytes], data: st.DataObject
+) -> None:
     stream = b"".join(client_frame(b"x" + message, BINARY) for message in messages)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
-    with WebSocket(_shared_port()) as websocket:
+    with WebSocket(shared_port) as websocket:
         for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
             websocket.socket.sendall(stream[start:stop])
         assert [websocket.receive() for _ in messages] == [b"binary x" + message for message in messages]
-
-
-_shared: list[tuple[DoorServer, int]] = []
-
-
-def _shared_port() -> int:
-    if not _shared:
-        server = DoorServer(AdvancedLoop())
-        server.start()
-        _shared.append((server, listen(server)))
-    return _shared[0][1]
-
-
-def teardown_module() -> None:
-    for server, _ in _shared:
-        server.stop()
 
 
 def test_much_that_comes_at_once_is_taken_in_turns(server: DoorServer, port: int) -> None:
@@ -265,6 +265,126 @@ def test_what_waits_for_its_turn_is_taken_in_after_the_connection_was_busy(serve
         server.until(lambda: not connection._reading_paused)
         websocket.send_frame(b"end")
         assert closed_with(websocket) == 1008
+
+
+def test_a_turn_ends_after_its_time_however_small_the_messages_are(
+    server: DoorServer, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no time at all, a turn is one piece of 4 KiB: 682 frames of 6 bytes."""
+    monkeypatch.setattr(websocket_module, "TURN_S", 0.0)
+    with WebSocket(port) as websocket:
+        connection: Any = server.connections[0]
+        turns: list[int] = []
+        take_in, take_turn = connection._take_in, connection._take_turn
+
+        def counted_turn() -> None:
+            turns.append(0)
+            take_turn()
+
+        def counted_take_in(data: bytes) -> None:
+            turns[-1] += len(data)
+            take_in(data)
+
+        def flood() -> None:
+            connection._take_turn, connection._take_in = counted_turn, counted_take_in
+            connection.data_received(client_frame(b"") * 100_000)
+
+        server.call(flood)
+        server.until(lambda: not connection._unread)
+        assert sum(turns) == 600_000
+        assert max(turns) <= 4 * 1024
+        del websocket
+
+
+# Half a message.
+
+
+def half_frame(size_bytes: int, sent_bytes: int) -> bytes:
+    """The beginning of a message of a client."""
+    return client_frame(b"x" * size_bytes, BINARY)[: sent_bytes + 8]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [half_frame(9_900, 9_000), client_frame(b"x" * 9_000, fin=False)],
+    ids=["frame", "fragment"],
+)
+def test_half_a_message_is_counted_until_it_is_whole_or_its_client_is_gone(
+    server: DoorServer, port: int, sent: bytes
+) -> None:
+    received = lambda: server.call(lambda: server.node.account.bytes_by_kind.get(RECEIVED, 0))  # noqa: E731
+    with WebSocket(port) as websocket:
+        websocket.socket.sendall(sent)
+        server.until(lambda: server.node.account.bytes_by_kind.get(RECEIVED, 0) >= 9_000)
+        assert received() <= 12 * 1024
+    server.until(lambda: server.connections[0].closed)
+    assert received() == 0
+    # Freed, and not left to the garbage collector, which runs rarely.
+    assert server.call(server.connections[0].received_bytes) == 0
+
+
+def test_many_half_messages_do_not_need_more_than_the_limit(server: DoorServer, port: int) -> None:
+    limit_bytes = 20 * 64 * 1024
+
+    def shrink_limit() -> None:
+        server.keeper.buffer_bytes_max = limit_bytes
+
+    server.call(shrink_limit)
+    with contextlib.ExitStack() as stack:
+        for number in range(40):
+            websocket = stack.enter_context(WebSocket(port))
+            server.until(lambda number=number: len(server.connections) == number + 1)  # type: ignore[misc]
+            connection: Any = server.connections[number]
+            server.call(lambda connection=connection: connection._unread.extend(b"x" * 65_536))  # type: ignore[misc]
+            server.call(lambda connection=connection: connection.measure())  # type: ignore[misc]
+            assert server.call(lambda: server.node.account.total) <= limit_bytes + 2 * 65_536
+            del websocket
+        assert sum(connection.closed for connection in server.connections) >= 20
+
+
+def test_a_client_that_stops_in_the_middle_of_a_message_is_closed(clocked_server: DoorServer) -> None:
+    server = clocked_server
+    with WebSocket(listen(server)) as websocket:
+        websocket.socket.sendall(half_frame(9_900, 5_000))
+        server.until(lambda: server.connections[0].has_half_request())
+        for _ in range(5):
+            server.advance(15)
+        server.until(lambda: server.connections[0].closed)
+
+
+def test_a_client_that_sends_slowly_but_steadily_is_not_closed(clocked_server: DoorServer) -> None:
+    server = clocked_server
+    message = client_frame(b"x" * 100)
+    with WebSocket(listen(server)) as websocket:
+        connection: Any = server.connections[0]
+        for number in range(20):
+            websocket.socket.sendall(message[number * 5 : number * 5 + 5])
+            server.until(lambda number=number: connection.came_bytes >= len(message[: number * 5 + 5]))  # type: ignore[misc]
+            connection._waiting_pongs = 0
+            server.advance(15)
+        assert not connection.closed
+
+
+# Browsers.
+
+
+@pytest.mark.parametrize("path", ["/connect", "/elsewhere"])
+def test_a_page_of_another_site_gets_403_with_the_reason(port: int, path: str) -> None:
+    answer = http(port, HANDSHAKE.format(path=path, more="Origin: http://evil.example\r\n"))
+    head, _, body = answer.partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 403 ")
+    assert "text/plain" in head
+    assert body == (
+        "Pages of the origin 'http://evil.example' may not connect. "
+        "To allow them, add this origin to the setting etzel.origins.\n"
+    )
+
+
+@pytest.mark.parametrize("origin", ["https://app.example", "http://localhost:8080"])
+def test_a_page_of_a_configured_origin_or_of_the_same_host_connects(port: int, origin: str) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S) as sock:
+        sock.sendall(HANDSHAKE.format(path="/connect", more=f"Origin: {origin}\r\n").encode())
+        assert sock.recv(65_536).startswith(b"HTTP/1.1 101 ")
 
 
 # Breaches of the protocol.

@@ -25,6 +25,7 @@ from tests.engine.busy import BusyMoment
 from tests.engine.driving import START_US, Asked, to_command
 from tests.engine.model import LEASED, READY, Queue, Record
 from tests.engine.model_tools import FullModel
+from tests.engine.recounting import recount
 
 JOBS, SMALL, DEAD, OTHER = "jobs", "small", "dead", "other"
 NAMES = (JOBS, SMALL, DEAD, OTHER, "")
@@ -40,6 +41,7 @@ steps_us = s.sampled_from((1, 1000, 8191, 8192, 8193, 20_000, 30_000, 120_000, 1
 long_steps_us = s.sampled_from((60_000_000, 3_600_000_000, 86_400_000_000))
 dedup_keys = s.sampled_from((None, "k1", "k2", "k3"))
 counts = s.sampled_from((1, 1, 2, 3, 10))
+failures = s.sampled_from(("", "why", "größer", "ä" * 600))
 at_once = s.sampled_from((True, True, True, False))
 key_ranges = s.sampled_from((None, (-1, 1), (0, 3), (1, 0)))
 headers = s.sampled_from((c.NO_RAW, c.NO_RAW, Raw(c.encode({"a": "b"})), Raw(c.encode({"long": "x" * 70}))))
@@ -177,6 +179,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert [without_text(answer) for answer in answers] == [without_text(answer) for answer in expected]
             rows += engine.state.rows
             engine.state.rows.clear()
+            assert engine.state.memory_by_kind() == recount(engine.state)
         self.compare()
 
     def applied(self, data: bytes) -> None:
@@ -194,7 +197,9 @@ class EngineMachine(RuleBasedStateMachine):
             assert structs.astuple(view) == queue.seen()
             page = reading.browse(state, view.name, None, None, 0, EVERYTHING)
             assert not isinstance(page, Refusal)
-            assert [seen(record) for record in page.records] == [r.seen() for _, r in sorted(queue.records.items())]
+            assert [seen(record) for record in page.records] == [
+                r.seen(self.model.owner_names) for _, r in sorted(queue.records.items())
+            ]
             ready = reading.peek(state, view.name, EVERYTHING)
             assert not isinstance(ready, Refusal)
             assert [record.id for record in ready] == [record.id for record in queue.ordered()]
@@ -251,7 +256,7 @@ class EngineMachine(RuleBasedStateMachine):
         if self.pending:
             self.commit()
         self.term += 1
-        self.ask(c.NewTerm(1))
+        self.ask(c.NewTerm(1, rules=c.RULES))
 
     @rule(step_us=steps_us, tick=s.booleans())
     def time_passes(self, step_us: int, tick: bool) -> None:
@@ -263,6 +268,7 @@ class EngineMachine(RuleBasedStateMachine):
     def something_rare(self, event: str, long_step_us: int) -> None:
         if event == "restart":
             self.engine = restore(begin(self.engine))
+            assert self.engine.state.memory_by_kind() == recount(self.engine.state)
             self.compare()
         elif event == "term":
             self.new_term()
@@ -277,6 +283,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule()
     def sweep_the_replica(self) -> None:
         self.replica.sweep()
+        assert self.replica.state.memory_by_kind() == recount(self.replica.state)
 
     @precondition(lambda self: self.said)
     @rule(which=s.integers(0, 100), now=at_once)
@@ -331,9 +338,9 @@ class EngineMachine(RuleBasedStateMachine):
         self.ask(c.AckTake(name, handles, count, lease_ms), connection=1, producer=producer)
 
     @precondition(lambda self: self.any_leased())
-    @rule(data=s.data(), delay_ms=delays_ms, now=at_once)
-    def nack(self, data: s.DataObject, delay_ms: int, now: bool) -> None:
-        self.ask(c.Return(*self.some_handles(data), c.NACK, delay_ms), now)
+    @rule(data=s.data(), delay_ms=delays_ms, now=at_once, failure=failures)
+    def nack(self, data: s.DataObject, delay_ms: int, now: bool, failure: str) -> None:
+        self.ask(c.Return(*self.some_handles(data), c.NACK, delay_ms, 0, failure), now)
 
     @precondition(lambda self: self.any_leased())
     @rule(data=s.data(), how=s.sampled_from((c.RELEASE, c.UNSENT)), delay_ms=delays_ms, reason=s.sampled_from((0, 5)))
@@ -346,9 +353,9 @@ class EngineMachine(RuleBasedStateMachine):
         self.ask(c.Extend(*self.some_handles(data), lease_ms))
 
     @precondition(lambda self: self.any_leased())
-    @rule(data=s.data())
-    def bury_what_is_held(self, data: s.DataObject) -> None:
-        self.ask(c.Bury(*self.some_handles(data)))
+    @rule(data=s.data(), failure=failures)
+    def bury_what_is_held(self, data: s.DataObject, failure: str) -> None:
+        self.ask(c.Bury(*self.some_handles(data), failure))
 
     @precondition(lambda self: self.any_leased())
     @rule(how=s.integers(c.NACK, c.UNSENT), take_again=s.booleans())
@@ -361,6 +368,10 @@ class EngineMachine(RuleBasedStateMachine):
                     self.ask(c.Take(name, 10), at_once=False)
         if self.pending:
             self.commit()
+
+    @rule(connection=s.integers(1, 2), name=s.sampled_from(("worker-7", "größer")))
+    def a_connection_is_named(self, connection: int, name: str) -> None:
+        self.ask(c.NameOwner(self.term << 32 | connection, name), connection=connection)
 
     @precondition(lambda self: self.any_leased())
     @rule(connection=s.integers(1, 2), now=at_once)
@@ -455,8 +466,8 @@ def without_text(answer: Any) -> Any:
 
 def seen(record: Any) -> tuple[Any, ...]:
     """A ``RecordView`` as plain values."""
-    *values, origin, lease_ms = structs.astuple(record)
-    return (*values, None if origin is None else structs.astuple(origin), lease_ms)
+    *values, origin, lease_ms, failure, holder = structs.astuple(record)
+    return (*values, None if origin is None else structs.astuple(origin), lease_ms, failure, holder)
 
 
 def kinds_of(rows: list[bytes]) -> Counter[int]:

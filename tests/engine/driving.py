@@ -97,8 +97,9 @@ def expect(kind: type[Wanted], answer: Any) -> Wanted:
 class Drive:
     """An engine, its log, and the clock that its entries are stamped with."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: int = c.RULES) -> None:
         self.engine = Engine()
+        self.rules = rules
         self.log: list[tuple[int, bytes]] = []
         self.rows: list[bytes] = []
         self.now_us = START_US
@@ -128,7 +129,7 @@ class Drive:
     def new_term(self) -> None:
         """Another leader, or the same one after a restart, begins its term."""
         self.term += 1
-        self.do(c.NewTerm(1), door=j.DOOR_NODE)
+        self.do(c.NewTerm(1, rules=self.rules), door=j.DOOR_NODE)
 
     def tick(self) -> None:
         """An entry that brings nothing but its time."""

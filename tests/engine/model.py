@@ -19,6 +19,7 @@ from penstock.engine.errors import Refusal
 
 READY, DELAYED, LEASED, BURIED = range(4)
 BY_NACK, BY_RELEASE, BY_UNSENT, BY_DISCONNECT = 1, 2, 3, 4
+BY_REDRIVE = 11
 BY_NEW_TERM, BY_TIMEOUT, BY_EXPIRY, BY_OPERATOR, BY_HOLDER = 6, 7, 8, 9, 10
 DAY_US = 86_400_000_000
 
@@ -55,19 +56,21 @@ class Record:
     expires_at_us: int = 0
     lease_ms: int = 0
     headers: bytes = b""
+    failure: str = ""
     dedup_key: str | None = None
     delay_to_tail: bool = False
     reason: int = 0
     origin: tuple[Any, ...] | None = None
     lease: Lease | None = None
 
-    def seen(self) -> tuple[Any, ...]:
-        """What a browser sees, in the order of the fields of a ``RecordView``."""
+    def seen(self, names: dict[int, str]) -> tuple[Any, ...]:
+        """What a browser sees, in the order of the fields of a ``RecordView``; ``names`` are those of connections."""
         until_us, token, owner = (self.lease.until_us, self.lease.token, self.lease.owner) if self.lease else (0, 0, 0)
         return (
             *(self.id, self.key, self.payload, self.state, self.place, self.published_us),
             *(self.deliveries, self.failures, self.releases, self.timeouts, self.available_at_us, self.expires_at_us),
             *(until_us, token, owner, self.headers, self.dedup_key, self.reason, self.origin, self.lease_ms),
+            *(self.failure, names.get(owner, "")),
         )
 
 
@@ -123,7 +126,7 @@ class Queue:
             *(len(self.in_state(state)) for state in (READY, DELAYED, LEASED, BURIED)),
             *(sum(len(r.payload) for r in self.records.values()), waiting[0].published_us if waiting else 0),
             *(self.put, self.delivered, self.acked, self.returned, self.expired),
-            *(self.dead_lettered, self.ended_otherwise),
+            *(self.dead_lettered, self.ended_otherwise, len(self.keys)),
         )
 
 
@@ -142,6 +145,7 @@ class Model:
         self.now_us = self.term = self.position = self.owner = 0
         self.queues: dict[str, Queue] = {"": Queue(0, "", c.QueueSettings())}
         self.producers: dict[int, Producer] = {}
+        self.owner_names: dict[int, str] = {}
         self.next_entry: list[tuple[int, ...]] = []
         """Timers that wait for nothing but the next entry."""
 
@@ -171,9 +175,9 @@ class Model:
             return self.told_again(producer.told[asked.request])
         answer = kept = self.run(asked.args)
         if isinstance(answer, a.Taken):
-            kept = (asked.args.queue, answer.token, [r.id for r in answer.records], None) if answer.records else None
+            kept = (answer, None) if answer.records else None
         elif isinstance(answer, a.AckTaken):
-            kept = (asked.args.queue, answer.taken.token, [r.id for r in answer.taken.records], answer.acked)
+            kept = (answer.taken, answer.acked)
         if kept is not None:
             producer.told[asked.request] = kept
         return answer
@@ -181,10 +185,10 @@ class Model:
     def told_again(self, kept: Any) -> Any:
         if not isinstance(kept, tuple):
             return kept
-        name, token, ids, acked = kept
-        queue = self.queues.get(name)
-        held = [record for i in ids if queue and (record := queue.held(i, token))]
-        taken = a.Taken(token, [self.delivery(record) for record in held])
+        before, acked = kept
+        queue = next((queue for queue in self.queues.values() if queue.uid == before.queue_uid), None)
+        held = [record for each in before.records if queue and (record := queue.held(each.id, before.token))]
+        taken = a.Taken(before.token, [self.delivery(record) for record in held], before.queue_uid)
         return taken if acked is None else a.AckTaken(acked, taken)
 
     # --- time
@@ -297,6 +301,7 @@ class Model:
             expires_at_us=self.now_us + expires_ms * 1000 if expires_ms else 0,
             lease_ms=record.lease_ms,
             headers=record.headers,
+            failure="" if reason == BY_REDRIVE else record.failure,
             reason=reason,
             origin=origin,
         )
@@ -311,6 +316,7 @@ class Model:
 
     def on_NewTerm(self, args: c.NewTerm) -> Any:
         leases = [record.lease for queue in self.queues.values() for record in queue.records.values() if record.lease]
+        self.owner_names = {owner: name for owner, name in self.owner_names.items() if owner >> 32 >= self.term}
         bound = {lease.owner for lease in leases if not lease.until_us and lease.owner >> 32 < self.term}
         self.next_entry += [(OWNER_RELEASED, owner) for owner in bound]
         return a.Done()
@@ -318,7 +324,12 @@ class Model:
     def on_Tick(self, args: c.Tick) -> Any:
         return a.Done()
 
+    def on_NameOwner(self, args: c.NameOwner) -> Any:
+        self.owner_names[args.owner] = args.name
+        return a.Done(1)
+
     def on_OwnerGone(self, args: c.OwnerGone) -> Any:
+        self.owner_names.pop(args.owner, None)
         return a.Done(self.release_owner(args.owner, BY_DISCONNECT))
 
     def on_CreateQueue(self, args: c.CreateQueue) -> Any:
@@ -410,7 +421,7 @@ class Model:
             else:
                 figure = 0 if code == e.KEY_OUT_OF_RANGE else figures[0]
                 exceptions.append((position, code, figure))
-        return a.PutAnswer(first, len(args.items) - len(exceptions), exceptions)
+        return a.PutAnswer(first, len(args.items) - len(exceptions), exceptions, queue.uid)
 
     def judge(self, queue: Queue, item: c.Item) -> tuple[int, tuple[int, ...]]:
         """-1, or why not: 0 is a duplicate, which is recognised before any policy is asked."""
@@ -418,9 +429,12 @@ class Model:
         known = [record_id for _, name, record_id in queue.keys if key is not None and name == key]
         if known:
             return 0, (known[0],)
-        return self.policies(queue, item.key, item.payload, key)
+        long_headers = item.options is not None and len(bytes(item.options.headers)) > c.HEADERS_BYTES_MAX
+        return self.policies(queue, item.key, item.payload, key, long_headers)
 
-    def policies(self, queue: Queue, key: int, payload: bytes, dedup_key: str | None) -> tuple[int, tuple[int, ...]]:
+    def policies(
+        self, queue: Queue, key: int, payload: bytes, dedup_key: str | None, long_headers: bool = False
+    ) -> tuple[int, tuple[int, ...]]:
         limits = queue.settings
         if limits.size_max is not None and queue.occupied() + 1 > limits.size_max:
             return e.QUEUE_FULL, (limits.size_max,)
@@ -428,6 +442,8 @@ class Model:
             return e.KEY_OUT_OF_RANGE, limits.key_range
         if limits.payload_bytes_max is not None and len(payload) > limits.payload_bytes_max:
             return e.PAYLOAD_TOO_LARGE, (limits.payload_bytes_max,)
+        if long_headers:
+            return e.HEADERS_TOO_LARGE, (c.HEADERS_BYTES_MAX,)
         if dedup_key is not None and limits.dedup_window_ms and len(queue.keys) + 1 > limits.dedup_keys_max:
             return e.DEDUP_FULL, (limits.dedup_keys_max,)
         return -1, ()
@@ -463,6 +479,8 @@ class Model:
 
     def on_PutMany(self, args: c.PutMany) -> Any:
         """Try on a copy; keep the copy only if nothing was refused."""
+        if not all(items for _, items in args.puts):
+            return Refusal(e.BAD_COMMAND)
         position, puts = 0, []
         before = {name: replace(q, records=dict(q.records), keys=list(q.keys)) for name, q in self.queues.items()}
         for name, items in args.puts:
@@ -481,7 +499,7 @@ class Model:
                 else:
                     self.place(queue, item)
                 position += 1
-            puts.append(a.PutAnswer(first, len(items) - len(exceptions), exceptions))
+            puts.append(a.PutAnswer(first, len(items) - len(exceptions), exceptions, queue.uid))
         return a.PutManyAnswer(puts)
 
     # --- take and what ends a lease
@@ -492,6 +510,7 @@ class Model:
             *(record.id, record.key, record.payload, record.deliveries, record.published_us),
             record.headers,
             until_us,
+            record.failure,
         )
 
     def on_Take(self, args: c.Take) -> Any:
@@ -517,7 +536,7 @@ class Model:
             if not until_us and self.owner >> 32 < self.term:
                 self.next_entry.append((OWNER_RELEASED, self.owner))  # a connection of a leader that is gone
         queue.delivered += len(records)
-        return a.Taken(self.position, [self.delivery(record) for record in records])
+        return a.Taken(self.position, [self.delivery(record) for record in records], queue.uid)
 
     def on_Ack(self, args: c.Ack) -> Any:
         queue = self.queues.get(args.queue)
@@ -544,6 +563,8 @@ class Model:
         queue = self.queues.get(args.queue)
         if queue is None:
             return self.missing(args.queue)
+        if len(args.failure.encode()) > 1024 or (args.failure and args.how != c.NACK):
+            return Refusal(e.BAD_COMMAND)
         lost = []
         for position, (record_id, token) in enumerate(args.handles):
             record = queue.held(record_id, token)
@@ -551,6 +572,8 @@ class Model:
                 lost.append(position)
                 continue
             record.failures += args.how == c.NACK
+            if args.how == c.NACK:
+                record.failure = args.failure
             record.releases += args.how == c.RELEASE
             record.deliveries -= args.how == c.UNSENT
             reason = {c.NACK: BY_NACK, c.RELEASE: BY_RELEASE, c.UNSENT: BY_UNSENT}[args.how]

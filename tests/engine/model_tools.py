@@ -15,6 +15,7 @@ from tests.engine.model import (
     BURIED,
     BY_HOLDER,
     BY_OPERATOR,
+    BY_REDRIVE,
     DAY_US,
     DELAYED,
     JOB_STEP,
@@ -25,8 +26,6 @@ from tests.engine.model import (
     Queue,
     Record,
 )
-
-BY_REDRIVE = 11
 
 
 @dataclass
@@ -84,6 +83,8 @@ class FullModel(Model):
         queue = self.queues.get(args.queue)
         if queue is None:
             return self.missing(args.queue)
+        if len(args.failure.encode()) > 1024:
+            return Refusal(e.BAD_COMMAND)
         lost = []
         for position, (record_id, token) in enumerate(args.handles):
             record = queue.held(record_id, token) if token else queue.records.get(record_id)
@@ -91,6 +92,7 @@ class FullModel(Model):
                 lost.append(position)
             else:
                 self.set_aside(record, BY_HOLDER if token else BY_OPERATOR)
+                record.failure = args.failure or record.failure
         return a.Handled(len(args.handles) - len(lost), lost)
 
     def on_Kick(self, args: c.Kick) -> Any:
@@ -129,7 +131,8 @@ class FullModel(Model):
         return a.Done(1)
 
     def on_Delete(self, args: c.Delete) -> Any:
-        queue = self.queues.get(args.queue)
+        by_uid = [queue for queue in self.queues.values() if args.uid == queue.uid and args.uid]
+        queue = by_uid[0] if by_uid else self.queues.get(args.queue)
         if queue is None:
             return self.missing(args.queue)
         records = queue.records if args.uid in (0, queue.uid) else {}
@@ -234,6 +237,8 @@ class FullModel(Model):
     # --- staging
 
     def on_Stage(self, args: c.Stage) -> Any:
+        if not all(items for _, items in args.puts):
+            return Refusal(e.BAD_COMMAND)
         position = 0
         for name, items in args.puts:
             if name not in self.queues:

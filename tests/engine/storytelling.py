@@ -34,6 +34,12 @@ RETURNS = {"nack": c.NACK, "release": c.RELEASE, "unsent": c.UNSENT}
 REASON_NUMBERS = {name: number for number, name in j.REASONS.items()}
 
 
+WITHOUT_QUEUE = frozenset(
+    (j.NEW_TERM, j.OWNER_GONE, j.OWNER_NAMED, j.STAGED, j.PUBLISHED, j.ABORTED, j.BROADCAST, j.UNBOUND)
+)
+"""Kinds of events that concern no queue."""
+
+
 class Line:
     """A line taken apart: the verb, plain words, options, flags."""
 
@@ -382,7 +388,7 @@ class Teller:
     def event(self, event: Event) -> str:
         names = {queue.uid: queue.name for queue in reading.list_queues(self.drive.engine.state)}
         subject = f" {names.get(event.queue, 'a deleted queue')}" + (f"/{event.record}" if event.record else "")
-        if event.kind in (j.NEW_TERM, j.OWNER_GONE, j.STAGED, j.PUBLISHED, j.ABORTED, j.BROADCAST, j.UNBOUND):
+        if event.kind in WITHOUT_QUEUE:
             subject = ""
         joined = {j.MOVED_IN: "from", j.DUPLICATE: "of"}.get(event.kind, "as")
         other = f" {joined} {names.get(event.other_queue)}/{event.other_record}" if event.other_record else ""

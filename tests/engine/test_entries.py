@@ -59,6 +59,7 @@ def some_commands() -> list[Asked]:
         Asked(c.DeleteQueue("jobs")),
         Asked(c.NewTerm(3)),
         Asked(c.Tick()),
+        Asked(c.NameOwner(9, "worker"), owner=9),
         Asked(c.OwnerGone(9)),
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,13 +15,17 @@ from penstock.engine import producers, reading, staging
 from penstock.engine.errors import Refusal
 from penstock.engine.firing import TIMERS_PER_ENTRY_MAX
 from penstock.engine.jobs import ENDED_JOBS_KEPT, SLICE_RECORDS
+from penstock.engine.records import BURIED, DELAYED, READY
+from penstock.engine.snapshot import begin, restore
 from penstock.engine.state import LEASES_PER_OWNER_MAX
 from penstock.engine.views import Page
-from tests.engine.driving import Drive, expect, handles, item
+from tests.engine.driving import Asked, Drive, expect, handles, item
+from tests.engine.recounting import recount
+from tests.engine.steps import count_steps
 
 
-def full_queue(count: int, **options: Any) -> Drive:
-    drive = Drive()
+def full_queue(count: int, rules: int = c.RULES, **options: Any) -> Drive:
+    drive = Drive(rules)
     drive.create("jobs")
     drive.create("other")
     for first in range(0, count, c.RECORDS_PER_COMMAND_MAX):
@@ -87,6 +92,8 @@ def test_a_deleted_queue_leaves_no_timers_of_leases_and_keys() -> None:
     taken = drive.take("jobs", 3, lease_ms=c.DURATION_MS_MAX)
     drive.do(c.Extend("jobs", handles(taken)[:1], 5000))
     drive.do(c.DeleteQueue("jobs"))
+    while drive.engine.sweep():
+        pass
     assert drive.engine.next_due_us() is None
 
 
@@ -123,9 +130,16 @@ def test_all_leases_of_a_lost_connection_come_back() -> None:
     for _ in range(LEASES_PER_OWNER_MAX // 1000):
         drive.take("jobs", 1000, drive.owner(1), lease_ms=0)
     assert drive.do(c.OwnerGone(drive.owner(1))) == a.Done(LEASES_PER_OWNER_MAX)
-    view = drive.view("jobs")
-    assert (view.ready, view.leased) == (LEASES_PER_OWNER_MAX, 0)
-    assert drive.engine.state.owners == {}
+    ready = [drive.view("jobs").ready]
+    while drive.view("jobs").leased:
+        if len(ready) == 3:
+            drive.restart()
+        drive.tick()
+        ready.append(drive.view("jobs").ready)
+    assert ready == list(range(1000, LEASES_PER_OWNER_MAX + 1, 1000))
+    assert drive.engine.state.owners == drive.engine.state.owners_gone == {}
+    reasons = {event.reason for event in drive.events() if event.name == "returned"}
+    assert reasons == {j.REASON_DISCONNECT}
     assert drive.do(c.OwnerGone(drive.owner(1))) == a.Done(0)
 
 
@@ -139,6 +153,58 @@ def test_a_new_term_releases_the_leases_of_many_connections_entry_by_entry() -> 
         drive.tick()
         counts.append(drive.view("jobs").ready)
     assert counts == [1000, 2000, 3000, 3000]
+
+
+def test_connections_that_end_in_one_entry_share_what_it_may_release() -> None:
+    drive = full_queue(12_000)
+    for connection in range(12):
+        drive.take("jobs", 1000, drive.owner(connection + 1), lease_ms=0)
+    answers = drive.apply(*[Asked(c.OwnerGone(drive.owner(connection + 1))) for connection in range(12)])
+    assert answers == [a.Done(1000)] * 12
+    assert drive.view("jobs").ready == c.RECORDS_PER_COMMAND_MAX
+    drive.tick()
+    drive.tick()
+    assert drive.view("jobs").ready == 12_000
+
+
+def test_a_long_group_of_leases_ends_entry_by_entry() -> None:
+    plain, restarted = full_queue(2500), full_queue(2500)
+    for drive in (plain, restarted):
+        held = [handle for _ in range(3) for handle in handles(drive.take("jobs", 1000, lease_ms=1000))]
+        drive.do(c.Extend("jobs", held, 5000))
+        drive.wait(6000)
+    ready = [plain.view("jobs").ready]
+    for _ in range(3):
+        restarted.restart()
+        assert restarted.snapshot() == plain.snapshot()
+        plain.tick()
+        restarted.tick()
+        ready.append(plain.view("jobs").ready)
+    assert ready == [1000, 2000, 2500, 2500]
+    assert plain.rows == restarted.rows
+
+
+def test_by_the_first_rules_a_group_of_leases_ends_in_one_entry() -> None:
+    drive = full_queue(2500, rules=0)
+    held = [handle for _ in range(3) for handle in handles(drive.take("jobs", 1000, 1 << 32 | 1, lease_ms=1000))]
+    drive.do(c.Extend("jobs", held, 5000))
+    drive.wait(6000)
+    assert drive.view("jobs").ready == 2500
+    for _ in range(3):
+        drive.take("jobs", 1000, 1 << 32 | 1, lease_ms=0)
+    assert drive.do(c.OwnerGone(1 << 32 | 1)) == a.Done(2500)
+    assert drive.view("jobs").ready == 2500
+
+
+def test_publications_in_one_entry_share_what_it_may_put() -> None:
+    drive = Drive()
+    for query in ("q", "r"):
+        drive.do(c.Stage(query, 1, 0, 0, 0, [("", [item()] * 6000)]))
+    drive.apply(Asked(c.Publish("q", 1, [(0, 0)])), Asked(c.Publish("r", 1, [(0, 0)])))
+    assert drive.view("").ready == c.RECORDS_PER_COMMAND_MAX
+    drive.tick()
+    drive.tick()
+    assert drive.view("").ready == 12_000
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
@@ -318,11 +384,91 @@ def test_silent_producers_are_forgotten_a_limited_number_at_a_time(monkeypatch: 
 
 def test_a_page_looks_at_a_bounded_number_of_records() -> None:
     drive = full_queue(reading.SCANNED_PER_PAGE_MAX + 500)
-    drive.bury("jobs", reading.SCANNED_PER_PAGE_MAX + 100)
-    first = expect(Page, reading.browse(drive.engine.state, "jobs", 3, None, 0, 10))
+    drive.do(c.Edit("jobs", reading.SCANNED_PER_PAGE_MAX + 100, None, 60_000))
+    first = expect(Page, reading.browse(drive.engine.state, "jobs", DELAYED, None, 0, 10))
     assert (first.records, first.cursor) == ([], reading.SCANNED_PER_PAGE_MAX + 1)
-    second = expect(Page, reading.browse(drive.engine.state, "jobs", 3, None, first.cursor, 10))
+    second = expect(Page, reading.browse(drive.engine.state, "jobs", DELAYED, None, first.cursor, 10))
     assert [record.id for record in second.records] == [reading.SCANNED_PER_PAGE_MAX + 100]
+
+
+def test_a_page_looks_into_a_bounded_number_of_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk of a thousand slots may hold but one record."""
+    monkeypatch.setattr(reading, "CHUNKS_PER_PAGE_MAX", 2)
+    drive = full_queue(5000)
+    drive.do(c.Delete("jobs", [number for number in range(1, 5001) if number % 1000]))
+    pages: list[list[int]] = []
+    cursor = 0
+    while not pages or cursor:
+        page = expect(Page, reading.browse(drive.engine.state, "jobs", None, None, cursor, 10))
+        pages.append([record.id for record in page.records])
+        cursor = page.cursor
+    assert pages == [[1000, 2000], [3000, 4000], [5000]]
+
+
+def test_buried_records_are_browsed_without_a_search() -> None:
+    drive = full_queue(3000)
+    drive.bury("jobs", 2999, 5, 1500)
+    first = expect(Page, reading.browse(drive.engine.state, "jobs", BURIED, None, 0, 2))
+    assert ([record.id for record in first.records], first.cursor) == ([5, 1500], 2999)
+    second = expect(Page, reading.browse(drive.engine.state, "jobs", BURIED, None, first.cursor, 2))
+    assert ([record.id for record in second.records], second.cursor) == ([2999], 0)
+    drive.restart()
+    assert drive.do(c.Kick("jobs", [], 2)) == a.Done(2)
+    left = expect(Page, reading.browse(drive.engine.state, "jobs", BURIED, None, 0, 9))
+    assert [record.id for record in left.records] == [2999]
+
+
+def test_the_oldest_message_that_waits_is_known_whatever_comes_and_goes() -> None:
+    random, drive = Random(2), Drive()
+    drive.create("jobs")
+    held: list[tuple[int, int]] = []
+    for _ in range(400):
+        drive.now_us += 1000
+        what = random.random()
+        if what < 0.4:
+            drive.do(
+                c.Put("jobs", [item(random.randrange(3), delay_ms=random.choice((0, 50)))] * random.randrange(150))
+            )
+        elif what < 0.7:
+            held += handles(drive.take("jobs", 100, lease_ms=c.DURATION_MS_MAX))
+        elif held:
+            random.shuffle(held)
+            some, held = held[:40], held[40:]
+            drive.do(random.choice((c.Ack("jobs", some), c.Return("jobs", some), c.Bury("jobs", some))))
+        if random.random() < 0.02:
+            drive.do(c.Purge("jobs"))
+        waiting = [record for record in drive.engine.state.by_name["jobs"].scan(0) if record.state in (READY, DELAYED)]
+        assert drive.view("jobs").oldest_us == (waiting[0].published_us if waiting else 0)
+
+
+def test_a_look_for_the_oldest_message_is_bounded_and_the_next_continues() -> None:
+    drive = full_queue(0)
+    for first in range(0, 70_000, 10_000):
+        drive.now_us += 1000
+        drive.do(c.Put("jobs", [item()] * 10_000))
+        drive.do(c.Bury("jobs", [(first + number, 0) for number in range(1, 10_001)]))
+    drive.now_us += 1000
+    drive.put("jobs")
+    before = count_steps(lambda: drive.view("jobs"))
+    assert drive.view("jobs").oldest_us == drive.now_us
+    assert count_steps(lambda: drive.view("jobs")) < before / 20
+    table = drive.engine.state.by_name["jobs"].table
+    for chunk in table.chunks.values():
+        chunk.idle = False
+    table._first_busy = 0
+    assert 0 < drive.engine.state.by_name["jobs"].oldest_us() <= drive.now_us, "not exact, but never too young"
+
+
+def test_queues_are_viewed_a_few_at_a_time() -> None:
+    drive = Drive()
+    for number in range(10):
+        drive.create(f"q{number}")
+    listing = reading.list_queues(drive.engine.state)
+    views = [next(listing)]
+    drive.do(c.DeleteQueue("q3"))
+    views += listing
+    assert views == list(reading.list_queues(drive.engine.state))
+    assert [view.name for view in views] == ["", *(f"q{number}" for number in range(10) if number != 3)]
 
 
 # --- purge ------------------------------------------------------------------------------------------------------------
@@ -349,6 +495,62 @@ def test_what_survives_a_purge_is_found_before_it_is_swept() -> None:
     assert drive.view("jobs").payload_bytes == 9
 
 
+@pytest.mark.parametrize("swept", [0, 1, 3, 100])
+def test_a_snapshot_is_the_same_however_far_a_purge_is_swept(swept: int) -> None:
+    drives = []
+    for sweeps in (0, swept):
+        drive = full_queue(5000)
+        taken = drive.take("jobs", 10, lease_ms=100_000)
+        drive.bury("jobs", 3000, 1500, 4999)
+        drive.do(c.Purge("jobs"))
+        drive.put("jobs", 0, b"new")
+        drive.do(c.Purge("jobs"))
+        drive.put("jobs", 0, b"newer")
+        drive.ack("jobs", handles(taken)[:2])
+        for _ in range(sweeps):
+            drive.engine.sweep()
+        drives.append(drive)
+    blocks = begin(drives[0].engine)  # encoded while the rest is swept and changed
+    whole = drives[1].snapshot()
+    drives[0].bury("jobs", 5002)
+    drives[0].do(c.Kick("jobs", [], 3))
+    while drives[0].engine.sweep():
+        pass
+    assert list(blocks) == whole
+    restored = restore(whole)
+    assert [record.id for record in restored.state.by_name["jobs"].scan(0)] == [*range(3, 11), 1500, 3000, 4999, 5002]
+
+
+def test_what_a_purge_or_delete_sets_aside_is_freed_in_small_steps() -> None:
+    drive = full_queue(5000)
+    drive.put_keys("jobs", range(3000))
+    drive.do(c.Put("jobs", [item(dedup_key=f"k{number}") for number in range(3000)]))
+    for _ in range(3000):
+        drive.take("jobs", 1, lease_ms=1000)
+    drive.bury("jobs", *range(5000, 7000))
+    queue = drive.engine.state.by_name["jobs"]
+    assert count_steps(lambda: drive.do(c.Purge("jobs"))) < 1000
+    assert count_steps(lambda: drive.do(c.DeleteQueue("jobs"))) < 1000
+    most = 0
+    while drive.engine.state.trash:
+        most = max(most, count_steps(drive.engine.sweep))
+    assert most < 150_000
+    assert drive.engine.next_due_us() is None
+    assert (queue.leases, queue.dedup.ids, bool(queue.buried), queue.order.keys) == ({}, {}, False, 0)
+
+
+def test_the_leases_of_a_deleted_queue_no_longer_count_for_their_owners() -> None:
+    drive = full_queue(3000)
+    drive.do(c.Put("other", [item()] * 20))
+    for connection in (1, 2):
+        drive.take("jobs", 1000, drive.owner(connection), lease_ms=0)
+    drive.take("other", 5, drive.owner(1), lease_ms=0)
+    drive.do(c.DeleteQueue("jobs"))
+    owners = drive.engine.state.owners
+    assert {number: owner.leases for number, owner in owners.items()} == {drive.owner(1): 5}
+    assert drive.do(c.OwnerGone(drive.owner(1))) == a.Done(5)
+
+
 def test_a_queue_deleted_right_after_a_purge_is_swept_whole() -> None:
     drive = full_queue(5000)
     drive.take("jobs", 10, lease_ms=0, owner=drive.owner(1))
@@ -358,7 +560,8 @@ def test_a_queue_deleted_right_after_a_purge_is_swept_whole() -> None:
     while drive.engine.sweep():
         pass
     assert drive.engine.state.owners == {}
-    assert drive.engine.state.memory_bytes() == 0
+    assert drive.engine.state.leaving == {}
+    assert drive.engine.state.memory_by_kind() == recount(drive.engine.state)
 
 
 # --- dead letters -----------------------------------------------------------------------------------------------------
@@ -373,3 +576,35 @@ def test_a_long_chain_of_dead_letter_queues_is_followed_and_told_in_short() -> N
     assert "'q500' -> 'q0'" in refusal.detail
     assert "'q499' -> 'q500'" in refusal.detail
     assert len(refusal.detail) < 300
+
+
+# --- what is staged ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_staged_is_listed_by_batch_also_after_a_restart() -> None:
+    drive = Drive()
+    for partition, attempt in ((0, 0), (0, 1), (1, 0)):
+        drive.do(c.Stage("q", 1, partition, attempt, 0, [("", [item(), item()])]))
+        drive.now_us += 1000
+    drive.do(c.Stage("other", 7, 0, 0, 0, [("", [item(0, b"x" * 1000)])]))
+    drive.restart()
+    views = {(view.query, view.batch): view for view in reading.list_staged(drive.engine.state)}
+    assert sorted(views) == [("other", 7), ("q", 1)]
+    view = views["q", 1]
+    assert (view.partitions, view.attempts, view.records) == (2, 3, 6)
+    assert sum(view.size_bytes for view in views.values()) == drive.engine.state.memory_by_kind()["staged"]
+    hour_us = 3_600_000_000
+    assert view.ends_us - view.began_us == 24 * hour_us
+    drive.do(c.Abort("q", 1))
+    assert [view.query for view in reading.list_staged(drive.engine.state)] == ["other"]
+
+
+def test_what_is_staged_is_kept_as_long_as_the_leader_says() -> None:
+    drive = Drive()
+    drive.do(c.NewTerm(1, rules=c.RULES, staged_ms=60_000))
+    drive.restart()
+    drive.do(c.Stage("q", 1, 0, 0, 0, [("", [item()])]))
+    drive.wait(59_000)
+    assert len(drive.engine.state.staged) == 1
+    drive.wait(1_000)
+    assert len(drive.engine.state.staged) == 0

@@ -160,7 +160,7 @@ def test_a_repeat_is_recognised_though_every_policy_is_against_it() -> None:
     drive.create("jobs", size_max=1, key_range=(0, 0), payload_bytes_max=1, dedup_keys_max=1)
     drive.put("jobs", dedup_key="k")
     answer = expect(a.PutAnswer, drive.try_put("jobs", 9, b"too long", dedup_key="k"))
-    assert answer == a.PutAnswer(2, 0, [(0, 0, 1)])
+    assert answer == a.PutAnswer(2, 0, [(0, 0, 1)], answer.queue_uid)
 
 
 @pytest.mark.parametrize("ended", ["acked", "deleted", "purged", "expired"])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as s
@@ -15,7 +16,7 @@ from penstock.engine import answers as a
 from penstock.engine import commands as c
 from penstock.engine.entries import decode_entry
 from penstock.engine.producers import FORGET_AFTER_US
-from penstock.engine.snapshot import SnapshotError, begin, restore
+from penstock.engine.snapshot import BODY, SnapshotError, begin, restore
 from tests.engine.busy import BusyMoment
 from tests.engine.comparing import EngineMachine
 from tests.engine.driving import BUCKET_US, Drive, expect, handles, item
@@ -266,3 +267,66 @@ def test_a_restored_engine_answers_a_repeated_request_as_before() -> None:
     first = expect(a.Taken, drive.do(c.Take("jobs", 2), drive.owner(1), **asked))
     drive.restart()
     assert drive.do(c.Take("jobs", 2), drive.owner(1), **asked) == first
+
+
+# --- shared bodies ----------------------------------------------------------------------------------------------------
+
+
+def broadcast_to(copies: int, body: bytes) -> Drive:
+    """One topic message in this many queues, of which some copies moved on."""
+    drive = Drive()
+    drive.create("dead")
+    for number in range(copies):
+        drive.create(f"q{number}", deliveries_max=1, dead_letter="dead")
+        drive.do(c.Bind(f"b{number}", "", "", f"q{number}"))
+    assert drive.do(c.Broadcast(1, b"tag", body)) == a.Done(copies)
+    drive.give_back("q0", handles(drive.take("q0")))
+    drive.do(c.Move("q1", [1], "dead"))
+    return drive
+
+
+def test_the_body_of_a_topic_message_is_kept_once() -> None:
+    """In memory, in the account, in a snapshot and after a restart; by dead letters and moved records, too."""
+    body = b"x" * 100_000
+    drive = broadcast_to(50, body)
+    for _ in range(2):
+        st = drive.engine.state
+        records = [record for queue in st.by_uid.values() for record in queue.scan(0)]
+        assert len(records) == 50
+        assert len({id(record.payload) for record in records}) == 1
+        assert len({id(record.extras.headers) for record in records if record.extras}) == 1
+        assert {record.payload for record in records} == {body}
+        assert st.memory_by_kind()["records"] < len(body)
+        assert len(body) < st.memory_by_kind()["shared bodies"] < len(body) + 1000
+        assert sum(map(len, drive.snapshot())) < 2 * len(body)
+        goes_on_equally(drive)
+
+
+def test_a_body_is_forgotten_with_the_last_record_that_shares_it() -> None:
+    drive = broadcast_to(5, b"x" * 1000)
+    drive.restart()
+    for number in range(2, 5):
+        drive.ack(f"q{number}", handles(drive.take(f"q{number}")))
+    drive.take("dead", 1, final=True)
+    assert drive.engine.state.memory_by_kind()["shared bodies"] > 1000
+    drive.do(c.Purge("dead"))
+    assert drive.engine.state.memory_by_kind()["shared bodies"] > 1000
+    while drive.engine.sweep():
+        pass
+    assert drive.engine.state.memory_by_kind()["shared bodies"] == 0
+
+
+def test_a_record_whose_shared_body_is_missing_is_told() -> None:
+    blocks = broadcast_to(3, b"x" * 1000).snapshot()
+    without = [block for block in blocks if block[1] != BODY]
+    assert len(without) == len(blocks) - 1
+    with pytest.raises(SnapshotError):
+        restore(without)
+
+
+def test_a_snapshot_of_version_1_is_read() -> None:
+    blocks = many_records().snapshot()
+    head = msgspec.msgpack.decode(blocks[0])
+    assert head[1] == 2
+    head[1] = 1
+    assert list(begin(restore([c.encode(head), *blocks[1:]]))) == blocks

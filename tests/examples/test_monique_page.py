@@ -9,9 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 
 from tests.browser import chromium
-from tests.examples.monique_stage import EXAMPLES, Stage, free_ports, staged
+from tests.examples.monique_stage import Stage, free_ports, staged
 
-PAGE = EXAMPLES / "monique_page" / "index.html"
 WAIT_MS = 15_000
 PHONE = ViewportSize(width=360, height=640)
 
@@ -39,18 +38,19 @@ def page(browser: Browser) -> Iterator[Page]:
     context.set_default_timeout(WAIT_MS)
     page = context.new_page()
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda request: problems.append(request.url) if _is_foreign(request.url) else None)
+    page.on("request", lambda request: problems.append(request.url) if _is_foreign(page, request.url) else None)
     yield page
     context.close()
     assert problems == []
 
 
-def _is_foreign(url: str) -> bool:
-    return not url.startswith(("file:", "data:"))
+def _is_foreign(page: Page, url: str) -> bool:
+    return not url.startswith("data:") and page.url not in ("about:blank", url)
 
 
-def open_page(page: Page, gateway: str) -> None:
-    page.goto(f"{PAGE.as_uri()}?gateway={gateway}")
+def open_page(page: Page, stage: Stage, gateway: str) -> None:
+    """Open the page that the gateway of the stage serves, and let it connect to a gateway."""
+    page.goto(f"{stage.gateway.replace('ws:', 'http:')}/?gateway={gateway}")
 
 
 def frames(page: Page, command: str) -> Locator:
@@ -59,7 +59,7 @@ def frames(page: Page, command: str) -> Locator:
 
 
 def connected(page: Page, stage: Stage) -> None:
-    open_page(page, stage.gateway)
+    open_page(page, stage, stage.gateway)
     expect(page.locator("#state")).to_have_text("connected", timeout=WAIT_MS)
 
 
@@ -130,9 +130,9 @@ def test_errors_are_shown_and_the_connection_lives(page: Page, stage: Stage) -> 
     expect(page.locator("#state")).to_have_text("connected")
 
 
-def test_it_says_that_there_is_no_gateway_and_tries_again(page: Page) -> None:
+def test_it_says_that_there_is_no_gateway_and_tries_again(page: Page, stage: Stage) -> None:
     (port,) = free_ports(1)
-    open_page(page, f"ws://127.0.0.1:{port}")
+    open_page(page, stage, f"ws://127.0.0.1:{port}")
     expect(page.locator("#problem")).to_contain_text("Does the gateway run?")
     expect(page.locator("#state")).to_contain_text("trying again")
     expect(page.get_by_role("button", name="Push")).to_be_disabled()

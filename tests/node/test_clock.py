@@ -1,4 +1,4 @@
-"""Log time: never falls, begins at the wall clock, and follows its jumps slowly."""
+"""Log time: never falls, goes on where the log ended, follows jumps of the wall clock slowly, and records them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,50 @@ def test_begins_at_the_wall_clock_or_the_last_stamp_where_that_is_later() -> Non
     assert clocks.make().now_us() == clocks.wall_ns // 1000
     ahead_us = clocks.wall_ns // 1000 + 60_000_000
     assert clocks.make(ahead_us).now_us() == ahead_us
+
+
+def test_the_time_between_two_runs_counts_by_the_wall_clock_though_the_log_is_ahead_of_it() -> None:
+    clocks = Clocks()
+    clock = clocks.make()
+    hour_us = 3600 * 10**6
+    last_us = clocks.wall_ns // 1000 + hour_us
+    clocks.advance(600 * 10**6)
+    assert clock.restart(last_us, hour_us) == 600 * 10**6
+    assert clock.now_us() == last_us + 600 * 10**6
+
+
+def test_a_wall_clock_that_went_back_between_two_runs_stops_no_time_and_is_reported() -> None:
+    clocks = Clocks()
+    clock = clocks.make()
+    hour_us = 3600 * 10**6
+    last_us = clocks.wall_ns // 1000 + hour_us
+    assert clock.restart(last_us, 0) == -hour_us
+    assert clock.now_us() == last_us
+    clocks.advance(10**6)
+    assert last_us < clock.now_us() < last_us + 10**6
+
+
+def test_a_log_that_is_days_behind_the_wall_clock_is_moved_to_it_by_a_new_term() -> None:
+    clocks = Clocks()
+    clock = clocks.make()
+    wall_us = clocks.wall_ns // 1000
+    month_us = 30 * 24 * 3600 * 10**6
+    assert clock.restart(wall_us - month_us, -month_us) == month_us
+    assert clock.now_us() == wall_us
+
+
+def test_the_wall_clock_is_recorded_when_it_moves_against_the_log_and_not_again_until_it_does() -> None:
+    clocks = Clocks()
+    clock = clocks.make()
+    assert clock.wall_to_record(clock.now_us()) == 0
+    clocks.advance(10**6)
+    assert clock.wall_to_record(clock.now_us()) == 0
+    clocks.wall_ns -= 3600 * 10**9
+    assert clock.wall_to_record(clock.now_us()) == clocks.wall_ns // 1000
+    clocks.advance(1000)
+    assert clock.wall_to_record(clock.now_us()) == 0
+    clocks.advance(10**6)  # by now log time has been slewed by a tenth of that
+    assert clock.wall_to_record(clock.now_us()) == clocks.wall_ns // 1000
 
 
 def test_runs_with_the_monotonic_clock() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,25 +13,20 @@ from penstock.engine import errors as e
 from penstock.engine.answers import AckTaken, Done, PutAnswer, Taken
 from penstock.engine.entries import Entry, encode_entry
 from penstock.engine.errors import Refusal
+from penstock.engine.state import State
 from penstock.node.syncing import Syncer
-from penstock.storage.errors import StorageFailed
-from penstock.storage.memory import MemoryStore
-from tests.node.support import DirectedConsensus, Told, command, make_node, put
-
-
-def on_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    def run() -> None:
-        asyncio.run(asyncio.wait_for(test(), 20))
-
-    run.__doc__ = test.__doc__
-    run.__name__ = test.__name__
-    return run
-
-
-async def turns(count: int = 5) -> None:
-    """Let the loop turn: everything that is scheduled with call_soon has happened then."""
-    for _ in range(count):
-        await asyncio.sleep(0)
+from tests.node.support import (
+    DirectedConsensus,
+    HeldDisk,
+    Told,
+    command,
+    make_node,
+    on_loop,
+    put,
+    stores,
+    turns,
+    until,
+)
 
 
 @on_loop
@@ -158,43 +152,22 @@ async def test_reads_see_everything_submitted_before_them() -> None:
     node.start()
     seen: list[int] = []
     node.submit(put("", b"a", b"b"), told, 1)
-    node.read(lambda: seen.append(node.engine.state.by_name[""].counts[0]))
+    node.read(lambda: seen.append(node.engine.state.by_name[""].counts[0]), told)
     await turns()
-    node.read(lambda: seen.append(node.engine.state.by_name[""].counts[0]))
+    node.read(lambda: seen.append(node.engine.state.by_name[""].counts[0]), told)
     assert seen == []
     consensus.commit(0)
     node.step()
     assert seen == [2, 2]
 
 
-class SlowStore(MemoryStore):
-    """A store whose sync waits for the test."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        import threading
-
-        self.go = threading.Semaphore(0)
-        self.syncs = 0
-        self.fail = False
-
-    def sync(self) -> None:
-        self.go.acquire()
-        self.syncs += 1
-        if self.fail:
-            raise StorageFailed("log.sync", "raft.log", 5)
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
-
-
 @on_loop
 async def test_commands_that_arrive_while_a_sync_runs_form_the_next_batch() -> None:
-    store = SlowStore()
+    disk = HeldDisk()
+    store = stores.open(disk)
     node = make_node(LoneVoter(0, 0, -1), store, syncer=Syncer(store, thread="always"))
     told = Told()
+    disk.holds = True
     node.start()
     node.submit(put("", b"a"), told, 0)
     await turns()
@@ -202,27 +175,30 @@ async def test_commands_that_arrive_while_a_sync_runs_form_the_next_batch() -> N
         node.submit(put("", b"b"), told, ref)
         await turns()
     assert told.answers == {}
-    store.go.release()
+    disk.go.release()
     await until(lambda: 0 in told.answers)
     assert 1 not in told.answers, "the second batch waits for its own sync"
-    store.go.release()
+    disk.go.release()
     await until(lambda: len(told.answers) == 51)
-    assert store.syncs == 2
+    assert len(disk.sync_threads) == 2
+    disk.holds = False
     await node.stop()
 
 
 @on_loop
 async def test_a_failed_sync_stops_the_node_and_confirms_nothing() -> None:
-    store = SlowStore()
-    store.fail = True
+    disk = HeldDisk()
+    store = stores.open(disk)
+    disk.holds, disk.fails_at = True, "log.sync"
     node = make_node(LoneVoter(0, 0, -1), store, syncer=Syncer(store, thread="always"))
     told = Told()
     node.start()
     node.submit(put("", b"a"), told, 1)
     await turns()
     node.submit(put("", b"b"), told, 2)
-    store.go.release()
+    disk.go.release()
     failure = await node.failed
+    disk.holds = False
     assert "raft.log" in str(failure)
     assert told.answers[1].code == e.OUTCOME_UNKNOWN
     assert told.answers[2].code == e.STOPPING
@@ -365,6 +341,83 @@ async def test_memory_beyond_the_limit_refuses_puts_while_takes_and_acks_go_on()
     node.submit(put("", b"fits again"), told, 1001)
     await turns()
     assert isinstance(told.answers[1001], PutAnswer)
+    await node.stop()
+
+
+@on_loop
+async def test_puts_that_are_not_applied_yet_count_against_the_limit() -> None:
+    """All arrive in one turn of the loop, so that none is applied when the last one is judged."""
+    from penstock.node.limits import Limits
+
+    limits = Limits(1_000_000)
+    node, told = make_node(LoneVoter(0, 0, -1), limits=limits), Told()
+    node.start()
+    for ref in range(64):
+        node.submit(put("", b"x" * 100_000), told, ref)
+    await turns()
+    accepted = [ref for ref in range(64) if isinstance(told.answers[ref], PutAnswer)]
+    assert accepted == list(range(9))
+    assert node.engine.state.memory_bytes() < limits.memory_bytes_max
+    assert limits.promised_bytes == 0
+    node.submit(command(c.Take("", 1, final=True)), told, 100)
+    await turns()
+    node.submit(put("", b"x" * 100_000), told, 101)
+    node.submit(put("", b"x" * 100_000), told, 102)
+    await turns()
+    assert isinstance(told.answers[101], PutAnswer)
+    assert told.answers[102].code == e.MEMORY_FULL
+    assert limits.promised_bytes == 0
+    await node.stop()
+
+
+@on_loop
+async def test_the_state_is_added_up_for_each_entry_only_near_the_limit() -> None:
+    from penstock.node.limits import LOOK_EVERY_ENTRIES, ROOM_BYTES, Limits
+
+    class Counted(Limits):
+        looks = 0
+
+        def _look(self, st: State) -> int:
+            self.looks += 1
+            return super()._look(st)
+
+    looks = []
+    for limit in (2 * ROOM_BYTES, ROOM_BYTES // 2):
+        limits = Counted(limit)
+        node, told = make_node(LoneVoter(0, 0, -1), limits=limits), Told()
+        node.start()
+        for ref in range(2 * LOOK_EVERY_ENTRIES):
+            node.submit(put("", b"x"), told, ref)
+            await turns(2)
+        looks.append(limits.looks)
+        await node.stop()
+    assert looks[0] <= 4
+    assert looks[1] >= 2 * LOOK_EVERY_ENTRIES - 1
+
+
+@on_loop
+async def test_what_writers_left_staged_refuses_staging_and_no_put() -> None:
+    """Also where more is staged than the limit allows, as an earlier version let them."""
+    from penstock.node.limits import Limits
+
+    limits = Limits(1_000_000)
+    node, told = make_node(LoneVoter(0, 0, -1), limits=limits), Told()
+    node.start()
+    for ref in range(9):
+        node.submit(command(c.Stage("killed", 1, ref, 0, 0, [("", [c.Item(0, b"x" * 100_000)])])), told, ref)
+    await turns()
+    assert all(isinstance(told.answers[ref], Done) for ref in range(9))
+    limits.staged_bytes_max = 250_000
+    node.submit(command(c.Stage("next", 1, 0, 0, 0, [("", [c.Item(0, b"x")])])), told, 100)
+    node.submit(put("", b"x" * 100_000), told, 101)
+    await turns()
+    assert (told.answers[100].code, told.answers[100].figures) == (e.STAGING_FULL, (250_000,))
+    assert isinstance(told.answers[101], PutAnswer)
+    node.submit(command(c.Abort("killed", 1)), told, 102)
+    await turns(20)
+    node.submit(command(c.Stage("next", 1, 0, 0, 0, [("", [c.Item(0, b"x")])])), told, 103)
+    await turns()
+    assert isinstance(told.answers[103], Done)
     await node.stop()
 
 

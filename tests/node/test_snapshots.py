@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 
 from penstock.doors.server import Server
@@ -13,10 +14,10 @@ from penstock.testing import OTHER_DOORS_CLOSED
 from tests.node.support import Told, put
 
 
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path: Path, snapshot_bytes: int = 1 << 40) -> Settings:
     return Settings(
         data_dir=str(tmp_path / "data"),
-        storage=StorageSettings(snapshot_bytes=1 << 40, reserve_bytes=0),
+        storage=StorageSettings(snapshot_bytes=snapshot_bytes, reserve_bytes=0),
         taskflux=TaskfluxSettings(enabled=False),
         **OTHER_DOORS_CLOSED,
     )
@@ -73,3 +74,25 @@ def test_a_disk_that_fails_under_a_snapshot_stops_the_node(tmp_path: Path) -> No
         return str(failure)
 
     assert "snapshot" in asyncio.run(run())
+
+
+def test_a_large_state_is_saved_only_when_the_log_has_grown_by_as_much(tmp_path: Path) -> None:
+    """Else a backlog of gigabytes would be written again for every 256 MiB of new messages."""
+    payload = b"x" * 10_000
+
+    async def run() -> list[int]:
+        server = Server(settings(tmp_path, snapshot_bytes=100_000))
+        await server.start()
+        taken: list[int] = []
+        for _ in range(80):  # 800 kB in all
+            await put_all(server, [payload])
+            await server.node.snapshots.done.wait()
+            if server.node.store.snapshot_index not in (-1, *taken):
+                taken.append(server.node.store.snapshot_index)
+        await server.stop()
+        return taken
+
+    taken = asyncio.run(run())
+    gaps = [after - before for before, after in itertools.pairwise(taken)]
+    assert len(taken) >= 3, taken
+    assert all(later >= 1.8 * earlier for earlier, later in itertools.pairwise(gaps)), f"snapshots at {taken}"

@@ -146,7 +146,7 @@ def values_of(field: Field) -> st.SearchStrategy[Value]:
         return st.sampled_from(field.choices)
     if field.kind == "text":
         return st.text(min_size=1, max_size=20).filter(lambda text: "\0" not in text)
-    if field.kind in ("host", "address"):
+    if field.kind in ("host", "address", "origins"):
         return st.just(field.default)
     return st.integers(field.minimum, field.maximum) | st.sampled_from([field.minimum or 0, field.maximum or 0])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +22,11 @@ from penstock.spark.export import SegmentExport
 from penstock.spark.schemas import EVENTS, arrow_schema
 from penstock.storage.errors import Damaged
 from penstock.storage.layout import Layout
+from penstock.storage.reading import FileSource
+from penstock.storage.scan import scan_live
 from tests.cli.support import Command, started
 from tests.storage.histories import Truth, Writer
+from tests.storage.support import FAR_FUTURE_US
 
 PATIENCE_S = 60.0
 
@@ -86,6 +90,11 @@ def test_every_sealed_segment_becomes_a_file_with_all_its_events(written: tuple[
         assert {row["queue"] for row in jobs} == {"jobs"}
 
 
+def test_others_cannot_read_the_files(written: tuple[Path, Writer]) -> None:
+    path, writer = written
+    assert {file.stat().st_mode & 0o007 for file in export_all(path, writer.truth)} == {0}
+
+
 def test_what_is_there_is_not_written_again_and_what_comes_later_is(written: tuple[Path, Writer]) -> None:
     path, writer = written
     before = {each: each.stat().st_mtime_ns for each in export_all(path, writer.truth)}
@@ -125,7 +134,8 @@ def test_retention_removes_the_file_with_its_segment(written: tuple[Path, Writer
     path, writer = written
     made = export_all(path, writer.truth)
     writer.snapshot()
-    retired = writer.store.run_retention(time.time() + 10)
+    writer.snapshot()
+    retired = writer.store.run_retention(FAR_FUTURE_US)
     assert retired
     for first in retired:
         assert not Layout(path).sealed_parquet(first).exists()
@@ -133,18 +143,29 @@ def test_retention_removes_the_file_with_its_segment(written: tuple[Path, Writer
 
 
 def test_a_segment_that_goes_on_growing_loses_its_file(tmp_path: Path) -> None:
-    """After a crash in a roll the last segment becomes the live one again: its file would lack what comes then."""
-    writer = Writer(tmp_path / "data")
+    """After a power cut in mode `none` the last segment may become the live one again: its file would lack entries."""
+    writer = Writer(tmp_path / "run", is_durable=False)
     writer.apply(c.CreateQueue("jobs", c.QueueSettings()))
     writer.fill(30)
+    path = tmp_path / "cut off"
+    shutil.copytree(tmp_path / "run", path)
     writer.store.close()
-    layout = Layout(tmp_path / "data")
-    made = export_all(tmp_path / "data", writer.truth)
-    layout.log.rename(layout.next_log)  # what a crash in the middle of a roll leaves
-    again = Writer(tmp_path / "data", writer.truth)
-    last = layout.sealed_first_indexes()
-    again.store.close()
-    assert [each for each in made if each.exists()] == [layout.sealed_parquet(first) for first in last]
+    made = export_all(path, writer.truth)
+    layout = Layout(path)
+    sealed = layout.sealed_first_indexes()
+    assert made == [layout.sealed_parquet(first) for first in sealed]
+    lose_entries(layout.log)
+    Writer(path, writer.truth, is_durable=False).store.close()
+    assert layout.sealed_first_indexes() == sealed[:-1]
+    assert [each for each in made if each.exists()] == made[:-1]
+
+
+def lose_entries(log: Path) -> None:
+    """Leave zeros where the entries of raft.log were, as a power cut does before they are synced."""
+    with FileSource(log) as source:
+        first = scan_live(source, log, None, 0).offsets[0]
+    data = log.read_bytes()
+    log.write_bytes(data[:first] + bytes(len(data) - first))
 
 
 def test_a_file_without_its_segment_goes_with_the_next_start(written: tuple[Path, Writer]) -> None:

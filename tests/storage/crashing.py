@@ -131,6 +131,13 @@ class CrashDisk(FastDisk):
         self._pending.append(Change(directories, target, source, number))
         self._pictured(site, None)
 
+    def link(self, source: Path, target: Path, site: str) -> bool:
+        done = super().link(source, target, site)
+        if done:
+            self._current[target] = number = self._current[source]
+            self._pending.append(Change(frozenset({target.parent}), target, None, number))
+        return self._pictured(site, done)
+
     def unlink(self, path: Path, site: str) -> None:
         there = path.exists()
         super().unlink(path, site)

@@ -10,6 +10,7 @@ from penstock.engine import snapshot as engine_snapshot
 from penstock.engine.entries import Command, Entry, decode_entry, encode_entry
 from penstock.engine.journal import DOOR_NATIVE, ROW_BYTES
 from penstock.engine.machine import Engine
+from penstock.storage.disk import Disk
 from penstock.storage.store import Store, StoreSettings
 from tests.storage.support import CLUSTER_ID, NODE_ID, FastDisk
 
@@ -32,7 +33,7 @@ class Truth:
 class Writer:
     """A node without a loop: entries go into the log, are applied, and their events into the journal."""
 
-    def __init__(self, path: Path, truth: Truth | None = None, **settings: int) -> None:
+    def __init__(self, path: Path, truth: Truth | None = None, disk: Disk | None = None, **settings: int) -> None:
         self.truth = truth or Truth()
         chosen = StoreSettings(segment_bytes=SEGMENT_BYTES, reserve_bytes=0, **settings)
         self.store, recovered = Store.open(
@@ -41,10 +42,10 @@ class Writer:
             new_cluster_id=CLUSTER_ID,
             node_id=NODE_ID,
             settings=chosen,
-            disk=FastDisk(),
+            disk=disk or FastDisk(),
         )
-        for index, _, _ in recovered.entries:
-            self.store.journal_append(index, self.truth.rows[index])
+        for index, _, data in recovered.entries:
+            self.store.journal_append(index, self.truth.rows[index], len(data))
         if not self.truth.entries:
             self.apply(c.Tick())  # a node's first entry makes no queue: 0 is the default queue's number
 
@@ -60,7 +61,7 @@ class Writer:
         engine.state.woken.clear()
         self.truth.entries.append(data)
         self.truth.rows.append(rows)
-        self.store.journal_append(index, rows)
+        self.store.journal_append(index, rows, len(data))
 
     def fill(self, rounds: int) -> None:
         """Puts large and small, takes that end at once, entries without events."""

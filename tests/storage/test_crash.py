@@ -16,6 +16,7 @@ from penstock.storage.store import Store
 from tests.storage.crashing import CrashDisk, Picture, materialise, states_after_crash
 from tests.storage.scenario import Facts, Scenario
 from tests.storage.support import (
+    FAR_FUTURE_US,
     all_rows,
     entries,
     joined,
@@ -46,7 +47,7 @@ def test_a_power_cut_at_any_moment_loses_nothing_that_was_confirmed(tmp_path: Pa
     scenario.store.mark()
     scenario.snapshot()
     scenario.facts.retiring = True
-    assert scenario.store.run_retention(1e12)
+    assert scenario.store.run_retention(FAR_FUTURE_US)
     scenario.write(ENTRIES - scenario.next)
     scenario.store.close()
     assert scenario.next == ENTRIES

@@ -5,15 +5,26 @@ The checksums in the examples are computed here by the plain definition of CRC-3
 
 from __future__ import annotations
 
+import hashlib
+import struct
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from penstock.storage import journalfile, snapshot
 from penstock.storage.errors import Damaged, NewerVersion, OlderVersion, WrongMarker
 from penstock.storage.metadata import Metadata, decode_metadata, encode_metadata
 from penstock.storage.reading import MemorySource
-from penstock.storage.records import encode_log, encode_mark, encode_record, encode_segment_start, index_of_mark
+from penstock.storage.records import (
+    encode_log,
+    encode_mark,
+    encode_record,
+    encode_record_header,
+    encode_segment_start,
+    index_of_mark,
+)
+from penstock.storage.segmenthead import HEAD_BYTES, SegmentHead
 from tests.storage.support import FastDisk
 
 FILE = Path("file")
@@ -58,6 +69,27 @@ def test_a_segment_begins_with_marker_version_and_opening_mark() -> None:
     front, back = "00000000 18000000 504e534b", "ffffffffffffffff ffffffffffffffff"
     expected = MARKER + "02000000" + front + crc(front, back) + back
     assert encode_segment_start(0, 0) == bytes.fromhex(expected)
+
+
+def test_a_segment_of_version_3_names_its_cluster_and_its_records_carry_seed_and_tag() -> None:
+    """The seed and the tags are computed here with the key as the documentation of the format has it."""
+    cluster, salt = bytes(range(16)), bytes(range(100, 116))
+    head = SegmentHead.new(cluster, salt)
+    fields = MARKER + "03000000" + cluster.hex() + salt.hex()
+    assert head.encode() == bytes.fromhex(fields + crc(fields))
+    assert (head.size_bytes, HEAD_BYTES) == (44, 44)
+    seed = hashlib.blake2b(key=salt, person=b"seed", digest_size=4).digest()
+    assert head.seed == int.from_bytes(seed, "little")
+    tagged = struct.pack("<qiiqI", 76, 3, 29, 5, 2 | 1 << 31)
+    tag = hashlib.blake2b(tagged, key=salt, person=b"tag", digest_size=4).digest()
+    front, back = "03000000 1d000000 504e534b", "0500000000000000 02000080" + tag.hex() + b"entry".hex()
+    record = bytes.fromhex(front + "00000000" + back)
+    found = encode_record(5, 3, b"entry", 3, head, 76)
+    assert found[:12] + bytes(4) + found[16:] == record
+    relaxed = encode_record_header(5, 3, b"entry", 3, head, 76, is_promised=False)
+    assert relaxed[24:28].hex() == "02000000", "a record of another mode than durable says so"
+    checked = bytes.fromhex(front + back)
+    assert int.from_bytes(found[12:16], "little") == crc32c(checked, head.seed) != crc32c(checked)
 
 
 def test_a_whole_log_for_an_import_calls_every_entry_durable() -> None:

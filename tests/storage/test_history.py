@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -16,10 +17,13 @@ from penstock.engine.machine import Engine
 from penstock.storage.errors import (
     Damaged,
     EntriesGone,
+    EntriesLost,
     NewerVersion,
     NotADataDirectory,
     OlderVersion,
     StorageError,
+    StorageFailed,
+    WrongCluster,
     WrongMarker,
 )
 from penstock.storage.history import HistoryFiles
@@ -27,11 +31,13 @@ from penstock.storage.journal import BLOCK_ROWS
 from penstock.storage.journalfile import iterate_blocks
 from penstock.storage.layout import Layout
 from penstock.storage.reading import FileSource
-from penstock.storage.scan import scan_sealed
+from penstock.storage.scan import scan_live, scan_sealed
+from penstock.storage.segmenthead import SegmentHead, read_segment_head
+from penstock.storage.verify import verify
 from penstock.wire.native.messages import PIECE_BYTES_MAX
 from tests.storage.comparing import assert_is_part, assert_is_true, fingerprint, read, snapshot_of
 from tests.storage.histories import BEGAN_US, Truth, Writer
-from tests.storage.support import CLUSTER_ID, files_of
+from tests.storage.support import CLUSTER_ID, FailingDisk, files_of
 
 KILLED_TAIL = "tail-of-the-snapshot"
 """What a node that is killed leaves in place of the tail that one that stops writes."""
@@ -373,27 +379,96 @@ def test_only_who_reads_events_that_were_in_memory_applies_the_log(
         assert last in applied
 
 
-def test_a_log_that_was_cut_short_ends_earlier_and_is_right(data: tuple[Path, Truth]) -> None:
+def test_a_log_that_was_cut_short_ends_earlier_only_where_nothing_tells_of_more(data: tuple[Path, Truth]) -> None:
+    """A node that was killed: what was in its memory is in no file, but the blocks of its journal prove a loss."""
     path, truth = data
-    log = Layout(path).log
-    whole = log.read_bytes().rstrip(b"\0")
-    counts = set()
-    for length in range(len(whole), 40, -997):
-        log.write_bytes(whole[:length])
-        with HistoryFiles(path) as history:
-            counts.add(assert_is_part(history, truth))
+    as_killed(path)
+    layout = Layout(path)
+    whole = layout.log.read_bytes().rstrip(b"\0")
+    with FileSource(layout.live_events) as source:
+        blocks_last = list(iterate_blocks(source, layout.live_events))[-1].last_index
+    counts, lost = set(), set()
+    for length in range(len(whole), 40, -397):
+        layout.log.write_bytes(whole[:length])
+        problem = problem_of(path, truth)
+        if problem is None:
+            with HistoryFiles(path) as history:
+                counts.add(assert_is_part(history, truth))
+            continue
+        assert isinstance(problem, EntriesLost)
+        assert problem.last_index == blocks_last
+        assert problem.reason in {each.reason for each in verify(path).problems}
+        lost.add(problem.first_index)
     assert max(counts) >= len(truth.entries) - 1
-    assert min(counts) < len(truth.entries) - 5
+    assert min(counts) > blocks_last >= max(lost)
+    assert len(counts) > 1
+    assert len(lost) > 1
 
 
-def test_a_roll_that_was_interrupted_loses_nothing(data: tuple[Path, Truth]) -> None:
+def test_a_log_that_is_shorter_than_the_tail_of_a_stopped_node_is_damage(data: tuple[Path, Truth]) -> None:
+    """Its last entries were left out without a word. Sealed segments are still read by themselves."""
     path, truth = data
     layout = Layout(path)
-    first = layout.sealed_first_indexes()[-1]
-    layout.log.rename(layout.next_log)
+    with FileSource(layout.log) as source:
+        end = scan_live(source, layout.log, None, 0).offsets[-1]
+    layout.log.write_bytes(layout.log.read_bytes()[:end])
     with HistoryFiles(path) as history:
-        live = assert_is_part(history, truth)
-    assert first < live < len(truth.entries)
+        with pytest.raises(EntriesLost, match="events/tail"):
+            history.reach()
+        with pytest.raises(EntriesLost):
+            history.state()
+    with HistoryFiles(layout.archive) as history:
+        assert assert_is_part(history, truth) > layout.sealed_first_indexes()[-1]
+
+
+def test_entries_that_a_relaxed_mode_may_lose_are_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = Writer(tmp_path / "run", is_durable=False)
+    writer.apply(c.CreateQueue("jobs", c.QueueSettings()))
+    writer.fill(20)
+    path = tmp_path / "cut off"
+    shutil.copytree(tmp_path / "run", path)
+    writer.store.close()
+    layout = Layout(path)
+    with FileSource(layout.log) as source:
+        scan = scan_live(source, layout.log, None, 0)
+    layout.log.write_bytes(layout.log.read_bytes()[: scan.offsets[1]])
+    with HistoryFiles(path) as history:
+        assert assert_is_part(history, writer.truth) == scan.first_index + 1
+    assert f"ends with entry {scan.first_index}, but" in caplog.text
+
+
+def test_a_log_of_another_cluster_is_not_read(data: tuple[Path, Truth]) -> None:
+    """Neither raft.log nor a sealed segment."""
+    path, truth = data
+    layout = Layout(path)
+    for file in (layout.log, layout.sealed_log(layout.sealed_first_indexes()[1])):
+        whole = file.read_bytes()
+        with FileSource(file) as source:
+            head = read_segment_head(source, file)
+        file.write_bytes(SegmentHead.new(b"another cluster!", head.salt).encode() + whole[head.size_bytes :])
+        with pytest.raises(WrongCluster) as caught:
+            read_everything(path, truth)
+        assert caught.value.file == file
+        file.write_bytes(whole)
+    read_everything(path, truth)
+
+
+@pytest.mark.parametrize("site", ["log.create", "log.seal", "log.publish"])
+def test_a_roll_that_was_interrupted_loses_nothing(tmp_path: Path, site: str) -> None:
+    """Neither for readers of the files, nor for the next start."""
+    writer = Writer(tmp_path / "data", disk=FailingDisk(site, errno.EIO, nth=3))
+    writer.apply(c.CreateQueue("jobs", c.QueueSettings()))
+    with pytest.raises(StorageFailed):
+        writer.fill(100)
+    writer.store.close()
+    assert Layout(tmp_path / "data").log.exists() == (site != "log.publish")
+    with HistoryFiles(tmp_path / "data") as history:
+        assert_is_true(history, writer.truth)
+    Writer(tmp_path / "data", writer.truth).store.close()
+    with HistoryFiles(tmp_path / "data") as history:
+        assert_is_true(history, writer.truth)
 
 
 def test_events_lost_before_the_snapshot_are_told_and_the_rest_is_read(data: tuple[Path, Truth]) -> None:
@@ -478,8 +553,8 @@ def test_files_cut_short_are_found_wherever_they_end(data: tuple[Path, Truth]) -
         for length in sorted({*range(0, 60, 7), *range(0, len(whole), 4_001), *boundaries(file), len(whole) - 1}):
             file.write_bytes(whole[:length])
             for place in (path, logs):
-                if file.suffix == ".offsets":
-                    read_everything(place, truth)  # the log is walked instead
+                if file.suffix in (".offsets", ".sums"):
+                    read_everything(place, truth)  # the log itself is enough
                 else:
                     with pytest.raises(StorageError) as caught:
                         read_everything(place, truth)
@@ -511,7 +586,7 @@ def test_another_version_is_told(data: tuple[Path, Truth]) -> None:
     layout = Layout(path)
     log = layout.sealed_log(0)
     whole = log.read_bytes()
-    for version, error in ((3, NewerVersion), (1, OlderVersion), (-5, WrongMarker)):
+    for version, error in ((4, NewerVersion), (1, OlderVersion), (-5, WrongMarker)):
         log.write_bytes(whole[:4] + version.to_bytes(4, "little", signed=True) + whole[8:])
         with pytest.raises(error) as caught:
             read_everything(path, truth)

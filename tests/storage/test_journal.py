@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.storage import journalfile
-from penstock.storage.journal import BLOCK_ROWS, JournalGap
+from penstock.storage.journal import BLOCK_LOG_BYTES, BLOCK_ROWS, JournalGap
 from penstock.storage.layout import Layout
 from penstock.storage.reading import FileSource
 from penstock.storage.store import Store, StoreSettings
@@ -18,6 +19,7 @@ from tests.storage.support import (
     ROW_BYTES,
     SMALL,
     all_rows,
+    close_as_if_killed,
     entries,
     joined,
     open_store,
@@ -28,6 +30,7 @@ from tests.storage.support import (
 )
 
 WIDE = StoreSettings(segment_bytes=1 << 20, reserve_bytes=0)
+WIDEST = StoreSettings(segment_bytes=1 << 23, reserve_bytes=0)
 
 
 def blocks_of(path: Path) -> list[tuple[int, int, int]]:
@@ -55,6 +58,64 @@ def test_a_block_is_closed_at_the_first_entry_that_fills_it(tmp_path: Path) -> N
         store.journal_append(index, many_rows(index, count))
     assert blocks_of(Layout(tmp_path).live_events) == [(0, 3, 512), (4, 6, 1300), (7, 8, 512)]
     assert joined(store.journal_rows(0, 99)) == joined(many_rows(index, count) for index, count in enumerate(counts))
+    store.close()
+
+
+def write_long(store: Store, first: int, end: int) -> None:
+    """Entries of 300 KB with one row each, as a node writes them."""
+    for index in range(first, end):
+        data = bytes([index]) * 300_000
+        store.append([(index, 1, data)])
+        store.sync()
+        store.journal_append(index, many_rows(index, 1), len(data))
+
+
+def test_a_block_is_closed_at_the_first_entry_that_makes_its_log_long(tmp_path: Path) -> None:
+    store, _ = open_store(tmp_path, WIDEST)
+    write_long(store, 0, 10)
+    assert blocks_of(Layout(tmp_path).live_events) == [(0, 3, 4), (4, 7, 4)]
+    store.close()
+
+
+@pytest.mark.parametrize("with_snapshot", [False, True])
+def test_blocks_with_a_long_log_are_the_same_after_any_restart(tmp_path: Path, with_snapshot: bool) -> None:
+    """Where a block ends depends on the log alone, not on when the node was stopped or which rows it found again."""
+    store, _ = open_store(tmp_path / "whole", WIDEST)
+    write_long(store, 0, 10)
+    store.close()
+    whole = journal_files(tmp_path / "whole")
+    for stopped_at in range(1, 10):
+        path = tmp_path / f"stopped{stopped_at}"
+        store, _ = open_store(path, WIDEST)
+        write_long(store, 0, stopped_at)
+        store.mark()  # marks differ between nodes, so they must not count
+        if with_snapshot:
+            take_snapshot(store, stopped_at - 1)
+        store.close()
+        store, recovered = open_store(path, WIDEST)
+        assert recovered.notes == []
+        for index, _, data in recovered.entries:
+            store.journal_append(index, many_rows(index, 1), len(data))
+        write_long(store, stopped_at, 10)
+        assert joined(store.journal_rows(0, 9)) == joined(many_rows(index, 1) for index in range(10))
+        store.close()
+        assert journal_files(path) == whole
+
+
+def test_a_journal_from_before_blocks_were_cut_by_their_log_goes_on(tmp_path: Path) -> None:
+    """Its blocks cover any length of log, and none says why it was closed."""
+    store, _ = open_store(tmp_path, WIDEST)
+    for index in range(6):
+        store.append([(index, 1, bytes([index]) * 600_000)])
+        store.journal_append(index, many_rows(index, 200))  # without the length, as it was counted then
+    assert blocks_of(Layout(tmp_path).live_events) == [(0, 2, 600), (3, 5, 600)]
+    store.close()
+    store, recovered = open_store(tmp_path, WIDEST)
+    assert recovered.notes == []
+    assert recovered.journal_last_index == 5
+    write_long(store, 6, 11)
+    assert blocks_of(Layout(tmp_path).live_events) == [(0, 2, 600), (3, 5, 600), (6, 9, 4)]
+    assert len(joined(store.journal_rows(0, 10))) == (1200 + 5) * ROW_BYTES
     store.close()
 
 
@@ -114,15 +175,15 @@ def test_what_comes_again_is_passed_over_and_what_is_missing_is_refused(tmp_path
 
 
 def test_a_journal_ahead_of_the_log_is_cut_back(tmp_path: Path) -> None:
-    """The log lost its unsynced end and the journal did not."""
-    store, _ = open_store(tmp_path, WIDE)
+    """The log lost its unsynced end and the journal did not, as a power cut may leave them in mode interval or none."""
+    store, _ = open_store(tmp_path, replace(WIDE, is_durable=False))
     write(store, 0, 100)
     layout = Layout(tmp_path)
     log = layout.log.read_bytes()
     write(store, 100, 300)
     last_block = blocks_of(layout.live_events)[-1]
     assert last_block[1] > 100
-    store.close()
+    close_as_if_killed(store)
     layout.log.write_bytes(log)
     store, recovered = open_store(tmp_path, WIDE)
     assert recovered.journal_last_index <= 99
@@ -263,6 +324,7 @@ def _reference(tmp_path_factory: pytest.TempPathFactory, end: int) -> dict[str, 
     return _references[end]
 
 
-def test_a_block_has_512_rows() -> None:
+def test_a_block_has_512_rows_or_a_mebibyte_of_log() -> None:
     """Part of the format: another number would make journals that differ between nodes."""
     assert BLOCK_ROWS == 512
+    assert BLOCK_LOG_BYTES == 1024 * 1024

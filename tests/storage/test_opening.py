@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,20 +13,28 @@ import pytest
 from penstock.storage.errors import (
     Damaged,
     DirectoryInUse,
+    EntriesLost,
     NewerVersion,
     NotADataDirectory,
+    NotWritable,
     OlderVersion,
     WrongMarker,
     WrongNode,
 )
 from penstock.storage.layout import Layout
+from penstock.storage.lock import is_held
+from penstock.storage.records import MARK_BYTES
+from penstock.storage.segmenthead import HEAD_BYTES
 from penstock.storage.store import Store, StoreSettings
 from tests.storage.support import (
     CLUSTER_ID,
+    FailingDisk,
     RecordingDisk,
     all_rows,
+    close_as_if_killed,
     data_of,
     entries,
+    files_of,
     open_store,
     replay,
     take_snapshot,
@@ -58,7 +68,7 @@ def test_the_last_entry_with_a_mark_is_not_cut_but_refused(tmp_path: Path) -> No
         write(store, 0, 10)
         if marked:
             store.mark()
-        store.close()
+        close_as_if_killed(store)
         log = Layout(path).log
         data = bytearray(log.read_bytes())
         position = data.rindex(entries(9, 10)[0][2])
@@ -79,7 +89,7 @@ def test_the_last_entry_with_a_mark_is_not_cut_but_refused(tmp_path: Path) -> No
 def test_a_torn_tail_is_cut_once_and_writing_goes_on_there(tmp_path: Path) -> None:
     store, _ = open_store(tmp_path)
     write(store, 0, 10)
-    store.close()
+    close_as_if_killed(store)
     log = Layout(tmp_path).log
     data = log.read_bytes()
     end = len(data.rstrip(b"\0"))
@@ -98,7 +108,7 @@ def test_a_torn_tail_is_cut_once_and_writing_goes_on_there(tmp_path: Path) -> No
 
 
 def test_a_snapshot_ahead_of_the_log_starts_the_log_anew_behind_it(tmp_path: Path) -> None:
-    """The log lost its end (a mode without syncs); the snapshot stands for what is missing."""
+    """The log lost its end, which is refused unless it is accepted; the snapshot stands for what is missing."""
     store, _ = open_store(tmp_path)
     write(store, 0, 10)
     layout = Layout(tmp_path)
@@ -107,7 +117,9 @@ def test_a_snapshot_ahead_of_the_log_starts_the_log_anew_behind_it(tmp_path: Pat
     take_snapshot(store, 19)
     store.close()
     layout.log.write_bytes(short)
-    store, recovered = open_store(tmp_path)
+    with pytest.raises(EntriesLost, match="entries 10 to 19 are gone; the snapshot has their effect"):
+        open_store(tmp_path)
+    store, recovered = open_store(tmp_path, accept_loss=True)
     assert list(recovered.entries) == []
     assert (store.first_index, store.last_index, store.last_term) == (20, 19, term_of(19))
     assert any("ahead of the log" in note for note in recovered.notes)
@@ -162,7 +174,7 @@ def test_a_file_in_place_of_a_directory_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["raft.log", "raft.metadata", "raft.snapshot"])
 @pytest.mark.parametrize(
     ("position", "value", "error"),
-    [(0, b"\x00", WrongMarker), (4, b"\x03\0\0\0", NewerVersion), (4, b"\x01\0\0\0", OlderVersion)],
+    [(0, b"\x00", WrongMarker), (4, b"\x04\0\0\0", NewerVersion), (4, b"\x01\0\0\0", OlderVersion)],
 )
 def test_wrong_markers_and_versions_refuse_the_start(
     tmp_path: Path, name: str, position: int, value: bytes, error: type[Exception]
@@ -223,11 +235,11 @@ def test_a_damaged_opening_mark_of_an_empty_log_is_made_again(tmp_path: Path) ->
     """Where the segment begins is known from the sealed one before it."""
     store, _ = open_store(tmp_path)
     write(store, 0, 40)
-    store.close()
+    close_as_if_killed(store)
     layout = Layout(tmp_path)
     (first,) = layout.sealed_first_indexes()[-1:]
     data = layout.log.read_bytes()
-    layout.log.write_bytes(data[:8] + b"\xff" * 32 + bytes(len(data) - 40))
+    layout.log.write_bytes(data[:HEAD_BYTES] + b"\xff" * MARK_BYTES + bytes(len(data) - HEAD_BYTES - MARK_BYTES))
     store, recovered = open_store(tmp_path)
     found = list(recovered.entries)
     assert found == entries(0, len(found))
@@ -279,8 +291,8 @@ def test_a_roll_that_is_not_followed_by_its_entry_is_undone(tmp_path: Path) -> N
     for index in (20, 21):
         store.journal_append(index, all_rows(2, 3))
     assert layout.sealed_events(0).exists()
-    store.close()
-    layout.log.write_bytes(layout.log.read_bytes()[:40])
+    close_as_if_killed(store)
+    layout.log.write_bytes(layout.log.read_bytes()[: HEAD_BYTES + MARK_BYTES])
     store, recovered = open_store(tmp_path / "undone")
     assert replay(store, recovered) == entries(0, 20)
     assert layout.sealed_first_indexes() == []
@@ -300,7 +312,7 @@ def test_nothing_is_left_of_what_was_cut(tmp_path: Path) -> None:
     """Good records behind a hole would look like damage once the log has grown over the hole."""
     store, _ = open_store(tmp_path)
     write(store, 0, 30, sync=False)
-    store.close()
+    close_as_if_killed(store)
     log = Layout(tmp_path).log
     data = log.read_bytes()
     hole = data.index(data_of(10)) - 32
@@ -325,7 +337,52 @@ def test_a_log_older_than_the_archive_is_refused(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     old = layout.log.read_bytes()
     write(store, 20, 100)
-    store.close()
+    close_as_if_killed(store)
     layout.log.write_bytes(old)
     with pytest.raises(Damaged, match="archive"):
         open_store(tmp_path)
+
+
+def test_removing_the_lock_file_lets_no_second_process_in(tmp_path: Path) -> None:
+    """Two nodes would write to one log."""
+    store, _ = open_store(tmp_path)
+    layout = Layout(tmp_path)
+    layout.lock.unlink()
+    with pytest.raises(DirectoryInUse, match=f"process {os.getpid()} has this data directory open"):
+        open_store(tmp_path)
+    assert is_held(layout)
+    layout.lock.unlink(missing_ok=True)
+    assert is_held(layout), "a reader of the files must know that a node runs"
+    store.close()
+    assert not is_held(layout)
+    open_store(tmp_path)[0].close()
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_directory_that_cannot_be_written_to_is_found_before_anything_is_done(tmp_path: Path, number: int) -> None:
+    """temp/ was only found to be read-only by the first snapshot, after the node had said that it is ready."""
+    store, _ = open_store(tmp_path)
+    write(store, 0, 10)
+    store.close()
+    before = {path: path.read_bytes() for path in files_of(tmp_path)}
+    for nth, path in enumerate(Layout(tmp_path).directories, start=1):
+        with pytest.raises(NotWritable) as caught:
+            open_store(tmp_path, disk=FailingDisk("directory.check", number, nth))
+        message = str(caught.value)
+        assert caught.value.file == path
+        assert os.strerror(number) in message
+        assert f"mode {path.stat().st_mode & 0o7777:04o}" in message
+        assert f"user {path.stat().st_uid}" in message
+    assert {path: path.read_bytes() for path in files_of(tmp_path)} == before
+    open_store(tmp_path)[0].close()
+    assert not [path for path in files_of(tmp_path) if path.name.startswith(".")]
+
+
+def test_a_directory_that_was_missing_is_reported(tmp_path: Path) -> None:
+    store, _ = open_store(tmp_path)
+    write(store, 0, 10)
+    store.close()
+    Layout(tmp_path).archive.rmdir()
+    store, recovered = open_store(tmp_path)
+    assert [note for note in recovered.notes if "archive was missing" in note]
+    store.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.storage.errors import Damaged, NewerVersion, OlderVersion, WrongMarker
+from penstock.storage.layout import MARKER
 from penstock.storage.reading import MemorySource
 from penstock.storage.records import (
-    LOG_HEADER,
     MARK_BYTES,
     Entry,
     Walk,
@@ -23,28 +23,46 @@ from penstock.storage.records import (
     encode_segment_start,
 )
 from penstock.storage.scan import LogScan, scan_live, scan_sealed
+from penstock.storage.segmenthead import SALT_BYTES, UNSALTED, SegmentHead
 
 FILE = Path("raft.log")
+SALTED = SegmentHead.new(bytes(range(16)), b"salt" * (SALT_BYTES // 4))
+
+
+class Version:
+    """The version of the format that these tests write."""
+
+    head: SegmentHead = SALTED
+
+
+@pytest.fixture(scope="module", autouse=True, params=[UNSALTED, SALTED], ids=["version2", "version3"])
+def _each_version(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test runs on logs of both versions."""
+    Version.head = request.param
+    yield
+    Version.head = SALTED
 
 
 class Made:
     """A log file put together record by record, and where each lies."""
 
     def __init__(self, first_index: int = 0) -> None:
-        self.data = encode_segment_start(first_index, 0)
+        self.head = Version.head
+        self.data = encode_segment_start(first_index, 0, self.head)
         self.entries: list[Entry] = []
-        self.starts: list[int] = [len(LOG_HEADER)]
+        self.starts: list[int] = [self.head.size_bytes]
         self.is_mark: list[bool] = [True]
         self.next = first_index
 
     def add(self, data: bytes, durable: int | None = None) -> None:
         """Add an entry; without `durable` all before it is synced."""
-        self._record(encode_record(self.next, 1, data, self.next - 1 if durable is None else durable), False)
+        durable = self.next - 1 if durable is None else durable
+        self._record(encode_record(self.next, 1, data, durable, self.head, len(self.data)), False)
         self.entries.append((self.next, 1, data))
         self.next += 1
 
     def mark(self) -> None:
-        self._record(encode_mark(self.next - 1, 1, self.next - 1), True)
+        self._record(encode_mark(self.next - 1, 1, self.next - 1, self.head, len(self.data)), True)
 
     def _record(self, record: bytes, is_mark: bool) -> None:
         self.starts.append(len(self.data))
@@ -69,7 +87,7 @@ def scan_or_error(data: bytes, first_index: int | None = None, next_after_base: 
 
 def entries_of(data: bytes, found: LogScan) -> list[Entry]:
     """What recovery would hand out: the entries up to the end that the scan found."""
-    return list(Walk(MemorySource(data[: found.end])))
+    return list(Walk.of_segment(MemorySource(data[: found.end]), found.head))
 
 
 def flip(data: bytes, bit: int) -> bytes:
@@ -108,7 +126,7 @@ def test_a_log_cut_at_every_byte_of_its_last_64_kib_keeps_every_whole_record() -
 def test_a_write_cut_short_in_a_preallocated_file_keeps_every_whole_record() -> None:
     made = typical(30, lambda number: 1 + number * 37 % 300)
     ends = [*made.starts[1:], len(made.data)]
-    for cut in range(40, len(made.data)):
+    for cut in range(made.starts[1], len(made.data)):
         data = made.data[:cut] + bytes(5000)
         found = scan(data)
         whole = sum(end <= cut for end in ends)
@@ -126,7 +144,7 @@ def test_2000_flipped_bits_in_a_log_that_ends_with_a_mark_never_lose_or_change_a
     chance = random.Random(20)
     refused = mended = 0
     for _ in range(2000):
-        bit = chance.randrange(len(LOG_HEADER) * 8, len(data) * 8)
+        bit = chance.randrange(made.starts[0] * 8, len(data) * 8)
         flipped = flip(data, bit)
         number = made.record_at(bit // 8)
         found = scan_or_error(flipped)
@@ -137,7 +155,7 @@ def test_2000_flipped_bits_in_a_log_that_ends_with_a_mark_never_lose_or_change_a
         mended += 1
         assert bit // 8 >= len(made.data) or made.is_mark[number]
         for lost in found.lost_marks:
-            restored = encode_mark(lost.index, lost.term, lost.index)
+            restored = encode_mark(lost.index, lost.term, lost.index, made.head, lost.offset)
             assert data[lost.offset : lost.offset + MARK_BYTES] == restored
             flipped = flipped[: lost.offset] + restored + flipped[lost.offset + MARK_BYTES :]
         assert entries_of(flipped, found) == made.entries
@@ -160,7 +178,7 @@ def test_2000_flipped_bits_in_a_sealed_segment_are_all_refused() -> None:
     made = typical(80, lambda number: 5 + number * 31 % 200)
     chance = random.Random(21)
     for _ in range(2000):
-        bit = chance.randrange(len(LOG_HEADER) * 8, len(made.data) * 8)
+        bit = chance.randrange(made.starts[0] * 8, len(made.data) * 8)
         with pytest.raises(Damaged) as caught:
             scan_sealed(MemorySource(flip(made.data, bit)), FILE, 0)
         assert caught.value.offset == made.starts[made.record_at(bit // 8)]
@@ -189,7 +207,7 @@ def test_pages_that_reached_the_disk_out_of_order_are_a_torn_tail() -> None:
     for hole in (bytes, lambda length: b"\xff" * length):
         made = Made()
         for number in range(40):
-            made.add(b"unsynced entry %d" % number, durable=9)
+            made.add(b"unsynced entry %d" % number, durable=min(9, number - 1))
         start, end = made.starts[21], made.starts[24]
         found = scan(made.data[:start] + hole(end - start) + made.data[end:] + bytes(300))
         assert found.last_index == 19
@@ -200,7 +218,7 @@ def test_pages_that_reached_the_disk_out_of_order_are_a_torn_tail() -> None:
 def test_the_same_hole_is_damage_once_a_later_record_calls_it_durable() -> None:
     made = Made()
     for number in range(40):
-        made.add(b"entry %d" % number, durable=9 if number < 30 else 29)
+        made.add(b"entry %d" % number, durable=min(9 if number < 30 else 29, number - 1))
     start, end = made.starts[21], made.starts[24]
     with pytest.raises(Damaged) as caught:
         scan(made.data[:start] + bytes(end - start) + made.data[end:] + bytes(300))
@@ -225,9 +243,9 @@ def test_a_damaged_mark_between_good_records_is_written_again_and_costs_nothing(
 def test_a_damaged_opening_mark_is_written_again() -> None:
     made = Made(first_index=100)
     made.add(b"the first")
-    found = scan(flip(made.data, 8 * 20), None, 150)
+    found = scan(flip(made.data, 8 * (made.starts[0] + 12)), None, 150)
     assert found.first_index == 100
-    assert [(lost.offset, lost.index) for lost in found.lost_marks] == [(8, 99)]
+    assert [(lost.offset, lost.index) for lost in found.lost_marks] == [(made.starts[0], 99)]
 
 
 def test_junk_after_the_end_is_cut_and_not_taken_for_damage() -> None:
@@ -265,20 +283,22 @@ def test_a_payload_of_look_alikes_does_not_make_the_search_long() -> None:
 
 def test_a_hole_at_the_very_beginning_is_damage_when_what_follows_was_durable() -> None:
     made = typical(10, lambda _: 50)
+    start = made.starts[0]
     with pytest.raises(Damaged) as caught:
-        scan(made.data[:8] + bytes(200) + made.data[208:])
-    assert caught.value.offset == 8
+        scan(made.data[:start] + bytes(200) + made.data[start + 200 :])
+    assert caught.value.offset == made.starts[0]
 
 
 def test_an_index_that_does_not_follow_and_a_term_that_falls_are_bad_records() -> None:
-    start = encode_segment_start(0, 0)
-    first = encode_record(0, 5, b"a", -1)
+    head = Version.head
+    start = encode_segment_start(0, 0, head)
+    first = encode_record(0, 5, b"a", -1, head, len(start))
     for second, reason in (
-        (encode_record(2, 5, b"b", 0), "index 2 where 1 is expected"),
-        (encode_record(1, 4, b"b", 0), "term 4 after term 5"),
-        (encode_mark(3, 5, 0), "a mark of index 3 where 0 is expected"),
+        (encode_record(2, 5, b"b", 0, head, len(start + first)), "index 2 where 1 is expected"),
+        (encode_record(1, 4, b"b", 0, head, len(start + first)), "term 4 after term 5"),
+        (encode_mark(3, 5, 0, head, len(start + first)), "a mark of index 3 where 0 is expected"),
     ):
-        walk = Walk(MemorySource(start + first + second))
+        walk = Walk.of_segment(MemorySource(start + first + second), head)
         assert [index for index, _, _ in walk] == [0]
         assert walk.fault == reason
         assert walk.offset == len(start + first)
@@ -288,11 +308,13 @@ def test_an_index_that_does_not_follow_and_a_term_that_falls_are_bad_records() -
     ("head", "error"),
     [
         (b"", WrongMarker),
-        (LOG_HEADER[:7], WrongMarker),
+        (MARKER + b"\x02\0\0", WrongMarker),
         (b"\0" * 8, WrongMarker),
-        (LOG_HEADER[:4] + b"\x03\0\0\0", NewerVersion),
-        (LOG_HEADER[:4] + b"\x01\0\0\0", OlderVersion),
-        (LOG_HEADER[:4] + b"\xff\xff\xff\xff", WrongMarker),
+        (MARKER + b"\x04\0\0\0", NewerVersion),
+        (MARKER + b"\x01\0\0\0", OlderVersion),
+        (MARKER + b"\xff\xff\xff\xff", WrongMarker),
+        (SALTED.encode()[:-1], Damaged),
+        (flip(SALTED.encode(), 8 * 30), Damaged),
     ],
 )
 def test_a_wrong_beginning_is_refused_with_its_reason(head: bytes, error: type[Exception]) -> None:
@@ -312,12 +334,13 @@ def test_records_larger_than_the_reading_window_are_read() -> None:
 def test_any_log_survives_any_cut_and_any_flip_is_refused_or_harmless(
     payloads: list[bytes], first_index: int, data: st.DataObject
 ) -> None:
-    log = encode_log(first_index, 3, [(first_index + n, 3, payload) for n, payload in enumerate(payloads)])
+    head = Version.head
+    log = encode_log(first_index, 3, [(first_index + n, 3, payload) for n, payload in enumerate(payloads)], head)
     expected = [(first_index + n, 3, payload) for n, payload in enumerate(payloads)]
     assert entries_of(log, scan(log, None, first_index)) == expected
-    cut = data.draw(st.integers(8, len(log)))
+    cut = data.draw(st.integers(head.size_bytes, len(log)))
     found = scan(log[:cut], first_index, first_index)
     assert entries_of(log, found) == expected[: found.last_index - first_index + 1]
-    bit = data.draw(st.integers(64, len(log) * 8 - 1))
+    bit = data.draw(st.integers(head.size_bytes * 8, len(log) * 8 - 1))
     judged = scan_or_error(flip(log, bit), first_index, first_index)
     assert isinstance(judged, Damaged) or judged.last_index == first_index + len(payloads) - 1

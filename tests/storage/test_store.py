@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
 
 import pytest
 
+from penstock.storage.errors import Damaged
 from penstock.storage.layout import Layout
 from penstock.storage.records import ENTRY_BYTES_MAX
+from penstock.storage.snapshot import SnapshotReader
 from tests.storage.support import (
     FastDisk,
     RecordingDisk,
@@ -24,6 +27,56 @@ from tests.storage.support import (
     term_of,
     write,
 )
+
+
+def test_a_snapshot_that_the_disk_changes_does_not_take_the_place_of_the_last_one(tmp_path: Path) -> None:
+    class LyingDisk(FastDisk):
+        def fdatasync(self, descriptor: int, site: str, path: Path) -> None:
+            super().fdatasync(descriptor, site, path)
+            if site == "snapshot.sync" and path.name.endswith(".99"):
+                os.pwrite(descriptor, b"?", 200)
+
+    store, _ = open_store(tmp_path, disk=LyingDisk())
+    write(store, 0, 100)
+    take_snapshot(store, 59)
+    with pytest.raises(Damaged, match="wrong checksum of a block"):
+        take_snapshot(store, 99)
+    assert (store.snapshot_index, store.older_snapshot_index) == (59, -1)
+    layout = Layout(tmp_path)
+    assert not list(layout.temp.iterdir())
+    take_snapshot(store, 98)
+    assert (store.snapshot_index, store.older_snapshot_index) == (98, 59)
+    assert list(SnapshotReader(layout.older_snapshot)) == snapshot_blocks(59)
+    store.close()
+
+
+def test_where_files_cannot_have_two_names_only_one_snapshot_is_kept(tmp_path: Path) -> None:
+    class PlainDisk(FastDisk):
+        def before(self, site: str, path: Path) -> None:
+            if site == "snapshot.link":
+                raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    store, _ = open_store(tmp_path, disk=PlainDisk())
+    write(store, 0, 100)
+    take_snapshot(store, 59)
+    take_snapshot(store, 99)
+    assert (store.snapshot_index, store.older_snapshot_index) == (99, -1)
+    store.close()
+
+
+def test_a_damaged_older_snapshot_is_reported_and_replaced(tmp_path: Path) -> None:
+    store, _ = open_store(tmp_path)
+    write(store, 0, 100)
+    take_snapshot(store, 59)
+    take_snapshot(store, 99)
+    store.close()
+    Layout(tmp_path).older_snapshot.write_bytes(b"damaged")
+    store, recovered = open_store(tmp_path)
+    assert any("raft.snapshot.1" in note for note in recovered.notes)
+    assert store.older_snapshot_index == -1
+    take_snapshot(store, 99)
+    assert store.older_snapshot_index == 99
+    store.close()
 
 
 @pytest.mark.parametrize("batch", [1, 7, 300])

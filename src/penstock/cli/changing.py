@@ -73,14 +73,15 @@ def move(queue: str, ids: tuple[int, ...], target: str, url: str | None, as_json
 @click.command()
 @queue_argument
 @_ids_argument
+@click.option("--failure", default="", metavar="TEXT", help="What failed and why; at most 1 KiB is kept.")
 @client_options
-def bury(queue: str, ids: tuple[int, ...], url: str | None, as_json: bool) -> None:
+def bury(queue: str, ids: tuple[int, ...], failure: str, url: str | None, as_json: bool) -> None:
     """Set messages aside.
 
     In any state, whoever holds them. They wait until they are kicked, moved or deleted.
     """
     with connected(url) as client:
-        handled = client.queue(queue).bury(ids)
+        handled = client.queue(queue).bury(ids, failure=failure)
     _tell("buried", "is not there, or is buried already", ids, handled, as_json)
 
 

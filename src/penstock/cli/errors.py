@@ -5,13 +5,13 @@ click.ClickException
  └─ click.UsageError a mistake on the command line (exit code 2), click's own
 
 0   done
-1   the operation failed, or failed for some of what was named
+1   the operation failed, or failed for some of what was named; a node could not start
 2   a mistake on the command line or in the settings
 3   no connection to a node, or no answer from it
 4   the node refused; nothing was changed
 5   the node may or may not have done it
 6   there was nothing: a take or peek on an empty queue, no history
-70  the node that this process ran had to give up
+70  the node that this process ran failed while it served or stopped
 130 interrupted
 """
 
@@ -22,6 +22,8 @@ from collections.abc import Callable
 from typing import IO, Any, Final
 
 import click
+
+from penstock.cli.output import lines_printable
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -39,6 +41,8 @@ _HINTS: Final = {
     "SETTING_FIXED": "make another queue and move the messages there",
     "QUEUE_FULL": "wait until some are taken, or raise it: `penstock queue set NAME --size-max N`",
     "PAYLOAD_TOO_LARGE": "`penstock queue show` and `penstock config show` tell the limits",
+    "HEADERS_TOO_LARGE": "put what is long into the payload",
+    "DEDUP_FULL": "raise the limit: `penstock queue set NAME --dedup-keys-max N`; `penstock queue show` has the number",
     "KEY_OUT_OF_RANGE": "`penstock queue show` tells the range",
     "NO_SUCH_RECORD": "`penstock history` tells what became of it",
     "LEASE_LOST": "its lease ended; `penstock history` tells how",
@@ -46,10 +50,12 @@ _HINTS: Final = {
     "NO_SUCH_JOB": "`penstock jobs` lists them",
     "NO_SUCH_BINDING": "`penstock bindings` lists them",
     "MEMORY_FULL": "take some messages, or raise limits.memory_bytes",
+    "STAGING_FULL": "`penstock staging list` shows what is staged, `penstock staging abort` drops a batch",
     "DISK_FULL": "make room on the node's disk; takes and acks go on",
     "OUTCOME_UNKNOWN": "look before you repeat it",
     "CONNECTION_LOST": "is a node running there? Start one with `penstock serve`, or say another with --url",
-    "HANDSHAKE_REFUSED": "does something else listen there? Say where with --url",
+    "FRAME_TOO_LARGE": "a newer client may read it; `penstock config show` lists the node's limits",
+    "HANDSHAKE_REFUSED": "the reason comes from what listens there; --url names another node",
 }
 
 
@@ -63,7 +69,7 @@ class Failure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Write `penstock: message; hint`; more than one line only where there is more than one mistake."""
-        text = self.format_message()
+        text = lines_printable(self.format_message())
         click.echo(f"penstock: {text}; {self.hint}" if self.hint else f"penstock: {text}", file=file or sys.stderr)
 
 
@@ -111,7 +117,9 @@ def _explain_plainly(error: Exception) -> Failure:
 
 
 def _explain_node(error: Exception) -> Failure:
-    return Failure(str(error), NODE_FAILED)
+    from penstock.node.errors import ReplayFailed
+
+    return Failure(str(error), FAILED if isinstance(error, ReplayFailed) else NODE_FAILED)
 
 
 _EXPLAINERS: Final[dict[str, Callable[[Exception], Failure]]] = {

@@ -26,7 +26,7 @@ import click
 
 from penstock.cli.connecting import client_options, connected
 from penstock.cli.errors import FAILED, REFUSED, Failure
-from penstock.cli.output import progress, write_json
+from penstock.cli.output import printable, progress, write_json
 from penstock.cli.parameters import KEY
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ class _Import:
 
     def _tell_bad(self) -> None:
         for line, reason in self._bad[:_BAD_LINES_SHOWN]:
-            click.echo(f"penstock: line {line}: {reason}", err=True)
+            click.echo(f"penstock: line {line}: {printable(reason)}", err=True)
         if len(self._bad) > _BAD_LINES_SHOWN:
             click.echo(f"penstock: and {len(self._bad) - _BAD_LINES_SHOWN} more lines", err=True)
 

@@ -85,6 +85,10 @@ def _write(event: Event, names: dict[int, str], as_json: bool) -> None:
         parts.append(f"{view.id} key {view.key}")
     if view.reason:
         parts.append(f"({reason_name(view.reason)})")
+    if view.owner_name:
+        parts.append(f"by {preview(view.owner_name.encode())}")
+    if view.text:
+        parts.append(preview(view.text.encode()))
     if event.payload:
         parts.append(preview(event.payload))
     click.echo("  ".join(parts))

@@ -23,12 +23,15 @@ _BLOCK_NAMES: Final = {
     snapshot.HEAD: "head",
     snapshot.QUEUE: "queue",
     snapshot.RECORDS: "records",
+    snapshot.BODY: "shared body",
     snapshot.DEDUP: "deduplication keys",
     snapshot.PRODUCER: "producer",
     snapshot.STAGED: "staged",
     snapshot.PUBLISHED: "published",
     snapshot.BINDING: "binding",
     snapshot.JOB: "job",
+    snapshot.OWNER_NAMES: "names of connections",
+    snapshot.OWNERS_GONE: "connections that ended",
 }
 
 

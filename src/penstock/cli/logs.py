@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from datetime import UTC, datetime
 
-from penstock.cli.output import printable
+from penstock.cli.logwriter import LogWriter
+from penstock.cli.output import json_text, lines_printable, printable
 
 
 class TextFormatter(logging.Formatter):
@@ -16,7 +16,7 @@ class TextFormatter(logging.Formatter):
         """One record as text; a traceback follows on lines of its own."""
         moment = datetime.fromtimestamp(record.created).astimezone().isoformat(sep=" ", timespec="milliseconds")
         line = f"{moment[:23]} {record.levelname.lower():<8} {printable(record.getMessage())}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return f"{line}\n{lines_printable(self.formatException(record.exc_info))}" if record.exc_info else line
 
 
 class JsonFormatter(logging.Formatter):
@@ -32,12 +32,12 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             document["exception"] = self.formatException(record.exc_info)
-        return json.dumps(document, ensure_ascii=False)
+        return json_text(document)
 
 
 def set_up_logging(level: str, log_format: str) -> None:
-    """Send this process's log lines from `level` on to the error stream."""
-    handler = logging.StreamHandler()
+    """Send this process's log lines from `level` on to the error stream. Logging never waits for that stream."""
+    handler = LogWriter()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers = [handler]

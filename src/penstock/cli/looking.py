@@ -80,20 +80,23 @@ def _write_records(records: Iterable[Record], as_json: bool) -> None:
         for record in records:
             write_json(record_shape(record))
         return
+    listed = list(records)
     now = datetime.now(UTC)
-    rows = [
-        (
-            record.id,
-            record.key,
-            record.state,
-            record.deliveries,
-            shown_duration(max(0.0, (now - record.published_at).total_seconds())),
-            _until(record),
-            preview(record.payload),
-        )
-        for record in records
-    ]
-    write_table(("ID", "KEY", "STATE", "DELIVERIES", "AGE", "UNTIL", "PAYLOAD"), rows)
+    columns: dict[str, list[object]] = {
+        "ID": [record.id for record in listed],
+        "KEY": [record.key for record in listed],
+        "STATE": [record.state for record in listed],
+        "DELIVERIES": [record.deliveries for record in listed],
+        "AGE": [shown_duration(max(0.0, (now - record.published_at).total_seconds())) for record in listed],
+        "UNTIL": [_until(record) for record in listed],
+    }
+    # A column that only some queues have something for would cost width in all.
+    if any(record.holder for record in listed):
+        columns["HELD BY"] = [printable(record.holder) or "-" for record in listed]
+    if any(record.failure for record in listed):
+        columns["FAILURE"] = [preview(record.failure.encode()) if record.failure else "-" for record in listed]
+    columns["PAYLOAD"] = [preview(record.payload) for record in listed]
+    write_table(tuple(columns), list(zip(*columns.values(), strict=True)))
 
 
 def _until(record: Record) -> str:
@@ -129,8 +132,6 @@ def get(queue: str, id: int, raw: bool, url: str | None, as_json: bool) -> None:
 
 
 def _record_pairs(record: Record) -> list[tuple[str, object]]:
-    from penstock.cli.shapes import reason_name
-
     pairs: list[tuple[str, object]] = [
         ("queue", shown_queue(record.queue)),
         ("id", record.id),
@@ -149,10 +150,14 @@ def _record_pairs(record: Record) -> list[tuple[str, object]]:
     if record.state == "leased":
         pairs.append(("leased until", _until(record)))
         pairs.append(("handle", f"{record.id}:{record.token}"))
+        if record.holder:
+            pairs.append(("held by", printable(record.holder)))
     if record.dedup_key is not None:
         pairs.append(("dedup key", printable(record.dedup_key)))
     if record.reason:
-        pairs.append(("reason", reason_name(record.reason)))
+        pairs.append(("reason", record.reason))
+    if record.failure:
+        pairs.append(("last failure", printable(record.failure)))
     if record.origin is not None:
         origin = record.origin
         pairs.append(("came from", f"{shown_queue(origin.queue)} {origin.id}, delivered {origin.deliveries} times"))
@@ -189,11 +194,12 @@ def history(queue: str, id: int, url: str | None, as_json: bool) -> None:
             DOORS.get(event.door, str(event.door)),
             event.deliveries,
             reason_name(event.reason) or "-",
+            printable(event.owner_name) or "-",
             _details(event, names),
         )
         for event in events
     ]
-    write_table(("TIME", "EVENT", "DOOR", "DELIVERIES", "REASON", "DETAILS"), rows)
+    write_table(("TIME", "EVENT", "DOOR", "DELIVERIES", "REASON", "BY", "DETAILS"), rows)
 
 
 def _details(event: EventView, names: dict[int, str]) -> str:
@@ -212,11 +218,18 @@ def _details(event: EventView, names: dict[int, str]) -> str:
         case j.EXTENDED:
             return f"lease until {until}"
         case j.RETURNED:
-            return f"delayed until {until}" if event.value else ""
+            return _joined(f"delayed until {until}" if event.value else "", event.text)
+        case j.BURIED:
+            return _joined("", event.text)
         case j.EDITED:
             return f"key {event.key}" + (f", delayed until {until}" if event.value else "")
         case j.DEAD_LETTERED | j.MOVED_OUT:
-            return f"to {other}"
+            return _joined(f"to {other}", event.text)
         case j.MOVED_IN:
-            return f"from {other}, key {event.key}"
+            return _joined(f"from {other}, key {event.key}", event.text)
     return ""
+
+
+def _joined(details: str, text: str) -> str:
+    """Details of an event, and the text of the failure that it tells of."""
+    return ": ".join(part for part in (details, printable(text)) if part)

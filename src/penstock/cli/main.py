@@ -60,7 +60,7 @@ COMMANDS: Final = {
         "bindings": Lazy("penstock.cli.topics:bindings", "List which topic messages go into which queues."),
         "bind": Lazy("penstock.cli.topics:bind", "Copy topic messages into a queue from now on."),
         "unbind": Lazy("penstock.cli.topics:unbind", "Forget a binding."),
-        "staging": Lazy("penstock.cli.staging:staging", "Stage, publish and abort batches."),
+        "staging": Lazy("penstock.cli.staging:staging", "Stage, publish, list and abort batches."),
     },
     "The shell": {
         "completion": Lazy("penstock.cli.completion:completion", "Print the script that completes commands."),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,16 @@ _AGES: Final = ((86400, "d"), (3600, "h"), (60, "m"))
 
 def write_json(value: Mapping[str, Any]) -> None:
     """One JSON document on one line."""
-    click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    click.echo(json_text(value))
+
+
+def json_text(value: Mapping[str, Any]) -> str:
+    """A JSON document on one line, in which characters that a terminal or an editor would act on are escaped.
+
+    These are control characters, marks of writing direction, separators of lines and halves of surrogate pairs. They
+    can only be inside texts, where an escape means the same character.
+    """
+    return _replaced(json.dumps(value, ensure_ascii=False, separators=(",", ":")), _json_escape)
 
 
 def write_raw(payload: bytes, *, newline: bool) -> None:
@@ -42,8 +52,29 @@ def write_raw(payload: bytes, *, newline: bool) -> None:
 
 
 def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Rows under headings; numbers to the right. The last column is cut where the terminal ends."""
-    write_drawing(make_table(columns, [[str(cell) for cell in row] for row in rows]))
+    """Rows under headings; numbers to the right. The last column is cut where the terminal ends.
+
+    Not drawn by rich, which needs seconds for ten thousand rows.
+    """
+    from rich.cells import cell_len, chop_cells
+
+    listed = [[printable(str(cell)) for cell in row] for row in rows]
+    last = len(columns) - 1
+    widths = [max(map(cell_len, (name, *(row[at] for row in listed)))) for at, name in enumerate(columns)]
+    to_right = [at != last and all(_is_figure(row[at]) for row in listed) for at in range(len(columns))]
+    width_max = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_UNBOUNDED
+
+    def line(row: Sequence[str]) -> str:
+        cells = []
+        for text, width, is_right in zip(row, widths, to_right, strict=True):
+            padding = " " * (width - cell_len(text))
+            cells.append(padding + text if is_right else text + padding)
+        joined = "  ".join(cells).rstrip()
+        return joined if cell_len(joined) <= width_max else chop_cells(joined, width_max - 1)[0] + "…"
+
+    heading = line(columns)
+    lines = [click.style(heading, bold=True) if sys.stdout.isatty() else heading, *map(line, listed)]
+    click.echo("\n".join(lines))
 
 
 def write_drawing(drawing: RenderableType) -> None:
@@ -60,7 +91,7 @@ def write_drawing(drawing: RenderableType) -> None:
 
 def write_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     """Names and values, one pair a line."""
-    listed = [(name, str(value)) for name, value in pairs]
+    listed = [(printable(name), printable(str(value))) for name, value in pairs]
     width = max(len(name) for name, _ in listed)
     for name, value in listed:
         click.echo(f"{name.ljust(width)}  {value}".rstrip())
@@ -105,7 +136,21 @@ def console(*, stdout: bool) -> Console:
 
 def printable(text: str) -> str:
     """The text on one line, with escapes for what a terminal would act on."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return _replaced(text, lambda character: character.encode("unicode_escape").decode())
+
+
+def _replaced(text: str, escape: Callable[[str], str]) -> str:
+    """The text with an escape for each character that is not printable."""
+    if text.isprintable():
+        return text
+    return text.translate({ord(each): escape(each) for each in set(text) if not each.isprintable()})
+
+
+def _json_escape(character: str) -> str:
+    code = ord(character)
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\u{0xD7C0 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
 
 
 def preview(payload: bytes) -> str:
@@ -117,7 +162,12 @@ def preview(payload: bytes) -> str:
 def full_text(payload: bytes) -> str:
     """A payload as a person reads it, on as many lines as it has."""
     text = decoded(payload)
-    return "\n".join(map(printable, text.split("\n"))) if text is not None else describe_bytes(payload)
+    return lines_printable(text) if text is not None else describe_bytes(payload)
+
+
+def lines_printable(text: str) -> str:
+    """The text with its lines, and escapes for what else a terminal would act on."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def decoded(payload: bytes) -> str | None:

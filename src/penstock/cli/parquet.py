@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.doors.server import Server
+from penstock.node.feeding import queue_names
 from penstock.settings import Settings
 from penstock.spark.errors import ExtraMissing
 from penstock.storage.errors import StorageError
@@ -60,7 +61,7 @@ class ParquetBeside:
         for first_index in await asyncio.to_thread(export.missing):
             if first_index in self._given_up:
                 continue
-            names = {queue.uid: queue.name for queue in server.node.feeding.queue_names()}
+            names = {queue.uid: queue.name for queue in queue_names(server.node.engine.state)}
             try:
                 path = await asyncio.to_thread(export.write, first_index, names)
             except StorageError as error:

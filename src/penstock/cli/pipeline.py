@@ -249,4 +249,7 @@ def report(target: Path | None, directory: Path, since: datetime | None, as_json
     else:
         import json
 
+        from penstock.storage.modes import create_file
+
+        create_file(target)
         target.write_text(json.dumps(report_json(directory, since=since)), encoding="utf-8")

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from threading import Event
+from threading import Event, Thread
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from penstock.spark.pipeline.run import Progress
 
 _LINE_EVERY_SECONDS: Final = 10.0
+_FAILURE_EVERY_SECONDS: Final = 60.0
+WARNING: Final = "warning: "
+"""How a line begins that reports a failure."""
 
 
 def stopped_by_signals(stop: Event) -> None:
@@ -27,7 +30,8 @@ def stopped_by_signals(stop: Event) -> None:
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, signal.SIG_DFL)
-        stop.set()
+        # Not here: the handler interrupts the thread that waits for the event, and that may hold the event's lock.
+        Thread(target=stop.set, daemon=True).start()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
@@ -45,6 +49,7 @@ class Told:
         self._last: Progress | None = None
         self._last_line = clock()
         self._failure = ""
+        self._failing_since_s = self._reported_s = 0.0
 
     def __enter__(self) -> Told:
         return self
@@ -61,12 +66,16 @@ class Told:
             self._line(f"{now.step}: entry {now.index:,} of {now.last_index:,}, {now.rows:,} events so far")
 
     def failure(self, error: Exception) -> None:
-        """A run failed and will be tried again; the same failure is told once."""
+        """A run failed and will be retried; the same failure is reported again once a minute."""
         self._hide()
-        text = explain(error).format_message()
+        text, now_s = explain(error).format_message(), self._clock()
         if text != self._failure:
-            self._line(f"{text}; trying again")
-        self._failure = text
+            self._failure, self._failing_since_s, self._reported_s = text, now_s, now_s
+            self._line(f"{WARNING}{text}; trying again")
+        elif now_s - self._reported_s >= _FAILURE_EVERY_SECONDS:
+            self._reported_s = now_s
+            failing = shown_duration(now_s - self._failing_since_s)
+            self._line(f"{WARNING}{text}; failing for {failing}, trying again")
 
     def done(self) -> None:
         """A run ended well."""

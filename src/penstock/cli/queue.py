@@ -201,6 +201,7 @@ def _figure_pairs(view: QueueView) -> list[tuple[str, object]]:
         ("expired", view.expired),
         ("dead-lettered", view.dead_lettered),
         ("ended otherwise", view.ended_otherwise),
+        ("dedup keys", view.dedup_keys),
     ]
 
 

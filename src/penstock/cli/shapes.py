@@ -14,11 +14,11 @@ import msgspec
 from penstock.cli.output import decoded
 from penstock.engine.commands import H4
 from penstock.engine.journal import DOORS, KINDS, REASONS
-from penstock.engine.views import BindingView, EventView, JobView, Origin, QueueView
+from penstock.engine.views import BindingView, EventView, JobView, QueueView, StagedView
 
 if TYPE_CHECKING:
     from penstock.client import Record
-    from penstock.client.messages import LeasedMessage
+    from penstock.client.messages import LeasedMessage, Origin
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOMENT_MIN_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
@@ -55,6 +55,7 @@ def message_shape(message: LeasedMessage) -> Shape:
         "deliveries": message.deliveries,
         "published_at": iso(message.published_at),
         "lease_until": iso(message.lease_until),
+        "failure": message.failure or None,
         "headers": message.headers,
         **payload_shape(message.payload),
     }
@@ -79,7 +80,9 @@ def record_shape(record: Record) -> Shape:
         "releases": record.releases,
         "timeouts": record.timeouts,
         "dedup_key": record.dedup_key,
-        "reason": reason_name(record.reason),
+        "reason": record.reason or None,
+        "failure": record.failure or None,
+        "holder": record.holder or None,
         "origin": None if record.origin is None else _origin_shape(record.origin),
         "headers": record.headers,
         **payload_shape(record.payload),
@@ -91,13 +94,13 @@ def _origin_shape(origin: Origin) -> Shape:
         "queue": origin.queue,
         "queue_uid": origin.queue_uid,
         "id": origin.id,
-        "published_at": iso(moment_of(origin.published_us)),
-        "moved_at": iso(moment_of(origin.moved_us)),
+        "published_at": iso(origin.published_at),
+        "moved_at": iso(origin.moved_at),
         "deliveries": origin.deliveries,
         "failures": origin.failures,
         "releases": origin.releases,
         "timeouts": origin.timeouts,
-        "reason": reason_name(origin.reason),
+        "reason": origin.reason or None,
     }
 
 
@@ -117,6 +120,8 @@ def event_shape(event: EventView, queues: dict[int, str]) -> Shape:
         "event": kind_name(event.kind),
         "door": DOORS.get(event.door, str(event.door)),
         "reason": reason_name(event.reason),
+        "failure": event.text or None,
+        "owner": event.owner_name or None,
         "key": event.key,
         "deliveries": event.deliveries,
         "value": event.value,
@@ -133,6 +138,15 @@ def event_shape(event: EventView, queues: dict[int, str]) -> Shape:
 def job_shape(job: JobView) -> Shape:
     """A redrive."""
     shape: Shape = msgspec.structs.asdict(job)
+    return shape
+
+
+def staged_shape(view: StagedView) -> Shape:
+    """What is staged for a batch."""
+    shape: Shape = msgspec.structs.asdict(view)
+    began_us, ends_us = shape.pop("began_us"), shape.pop("ends_us")
+    shape["began"] = iso(moment_of(began_us))
+    shape["dropped_at"] = iso(moment_of(ends_us))
     return shape
 
 

@@ -1,19 +1,20 @@
-"""Exactly-once writing by hand: `staging stage`, `publish`, `abort`. Writers do this through the SDK."""
+"""Exactly-once writing by hand: `staging stage`, `publish`, `list`, `abort`. Writers do this through the SDK."""
 
 from __future__ import annotations
 
 import sys
+from time import time
 
 import click
 
 from penstock.cli.connecting import client_options, connected, queue_argument
-from penstock.cli.output import write_json
+from penstock.cli.output import printable, shown_duration, shown_size, write_json, write_table
 from penstock.cli.parameters import ATTEMPT, KEY, NATURAL
 
 
 @click.group()
 def staging() -> None:
-    """Stage, publish and abort batches.
+    """Stage, publish, list and abort batches.
 
     A writer stages what each attempt at each partition of a batch has, unseen, and publishes one attempt of each: once,
     however often it repeats itself.
@@ -73,6 +74,39 @@ def publish(
         write_json({"count": published.count, "fresh": published.fresh})
     else:
         click.echo(f"published {published.count}" if published.fresh else "was published before; nothing was added")
+
+
+@staging.command("list")
+@client_options
+def list_(url: str | None, as_json: bool) -> None:
+    """List what is staged and not published, by batch."""
+    from penstock.cli.shapes import staged_shape
+
+    with connected(url) as client:
+        views = client.staged()
+    if as_json:
+        for view in views:
+            write_json(staged_shape(view))
+        return
+    now_s = time()
+    rows = [
+        (
+            printable(view.query),
+            view.batch,
+            view.partitions,
+            view.attempts,
+            view.records,
+            shown_size(view.size_bytes),
+            _shown_s(now_s - view.began_us / 1e6) if view.began_us else "unknown",
+            _shown_s(view.ends_us / 1e6 - now_s),
+        )
+        for view in views
+    ]
+    write_table(("QUERY", "BATCH", "PARTITIONS", "ATTEMPTS", "MESSAGES", "MEMORY", "AGE", "DROPPED IN"), rows)
+
+
+def _shown_s(seconds: float) -> str:
+    return shown_duration(max(0.0, seconds))
 
 
 @staging.command()

@@ -35,12 +35,18 @@ def status(url: str | None, as_json: bool) -> None:
             ("time", shown_time(moment_of(figures.log_time_us))),
             ("up for", shown_duration(figures.uptime_ms / 1000)),
             ("mode", figures.mode),
-            ("connections", figures.connections),
+            ("connections", f"{figures.connections} of {figures.connections_max}"),
             ("messages", figures.records),
             ("memory", f"{shown_size(figures.memory_bytes)} of {shown_size(figures.memory_bytes_max)}"),
+            ("  in buffers", shown_size(figures.buffer_bytes)),
+            *((f"  {kind}", shown_size(size)) for kind, size in _largest_first(figures.memory)),
             ("disk", "full: puts are refused" if figures.disk_full else "has space"),
         ]
     )
+
+
+def _largest_first(memory: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(((kind, size) for kind, size in memory.items() if size), key=lambda item: -item[1])
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""The files of a node: `storage inspect`, `storage verify`; `import` and `export` stand in `storage_v1`."""
+"""The files of a node: `storage inspect`, `verify` and `repair`; `import` and `export` stand in `storage_v1`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "Commands": {
         "inspect": Lazy("penstock.cli.storage:inspect", "Print the files of a node readably."),
         "verify": Lazy("penstock.cli.storage:verify", "Check every checksum of a data directory or a file."),
+        "repair": Lazy("penstock.cli.storage:repair", "Make a damaged data directory startable again."),
         "import": Lazy("penstock.cli.storage_v1:import_command", "Make a new node from the files of version 1."),
         "export": Lazy(
             "penstock.cli.storage_v1:export_command", "Write the state of a stopped node as files of version 1."
@@ -81,7 +82,7 @@ def _files(path: Path) -> Iterator[Path]:
     if not layout.consensus.is_dir():
         raise NotADataDirectory(path, "has no directory consensus/")
     sealed = layout.sealed_first_indexes()
-    candidates = [layout.metadata, layout.snapshot]
+    candidates = [layout.metadata, layout.snapshot, layout.older_snapshot]
     candidates += [file for first in sealed for file in (layout.sealed_log(first), layout.sealed_events(first))]
     candidates += [layout.log, layout.live_events, layout.tail]
     yield from (file for file in candidates if file.exists())
@@ -132,3 +133,34 @@ def _report_shape(report: Report) -> dict[str, object]:
         "bytes": report.bytes,
         "problems": problems,
     }
+
+
+@click.command()
+@_path_argument
+@click.option("--to", "copy", type=click.Path(path_type=Path), help="Repair a copy in this new directory instead.")
+@click.option("--accept-loss", is_flag=True, help="Continue a log whose end is gone; the lost messages are reported.")
+@click.option("--yes", is_flag=True, help="Do not ask before files are changed in place.")
+def repair(path: Path, copy: Path | None, accept_loss: bool, yes: bool) -> None:
+    """Make a damaged data directory startable again.
+
+    PATH is a data directory that no node uses; without it, penstock-data. A damaged snapshot is replaced by the one
+    before it, and damaged log segments that a snapshot covers are set aside: neither loses a message. With
+    --accept-loss a log whose end is gone is continued from where it ends. Nothing is deleted: what cannot be used is
+    moved to consensus/damaged/. Run `penstock storage verify` first to see what is wrong.
+    """
+    import shutil
+
+    from penstock.engine.journal import ROW_BYTES
+    from penstock.storage.repair import repair as repair_files
+
+    if copy is not None:
+        if copy.exists():
+            raise click.UsageError(f"--to: {copy} exists already.")
+        click.echo(f"copying {path} to {copy} ...")
+        shutil.copytree(path, copy)
+        path = copy
+    elif not yes:
+        click.confirm(f"Files in {path} will be changed. Continue?", abort=True)
+    for line in repair_files(path, ROW_BYTES, accept_loss=accept_loss) or ["nothing had to be repaired"]:
+        click.echo(line)
+    click.echo(f"{path} can be started from")

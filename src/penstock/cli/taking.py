@@ -185,15 +185,16 @@ def ack(
 @queue_argument
 @_handles_argument
 @click.option("--delay", type=DURATION, default=0, help="They come back after so long.")
+@click.option("--failure", default="", metavar="TEXT", help="What failed and why; at most 1 KiB is kept.")
 @client_options
-def nack(queue: str, handles: tuple[Handle, ...], delay: float, url: str | None, as_json: bool) -> None:
+def nack(queue: str, handles: tuple[Handle, ...], delay: float, failure: str, url: str | None, as_json: bool) -> None:
     """Give messages back: their work failed.
 
     They return to their places, or after --delay. One that was delivered as often as its queue allows becomes a dead
     letter.
     """
     with connected(url) as client:
-        handled = client.queue(queue).nack(handles, delay=delay)
+        handled = client.queue(queue).nack(handles, delay=delay, failure=failure)
     _tell_handled("given back", handles, handled, as_json)
 
 

@@ -18,7 +18,8 @@ import click
 
 from penstock.cli.leashed import leashed
 from penstock.cli.parameters import DURATION
-from penstock.cli.serve import native_listener, own_endpoint, run_node
+from penstock.cli.pipeline_running import WARNING
+from penstock.cli.serve import native_listener, own_endpoint, run_node, skip_option
 from penstock.cli.setting_options import SettingsCommand, config_option, load_settings
 from penstock.doors.server import Server
 from penstock.settings import Settings
@@ -47,17 +48,25 @@ _OF_MAKE: Final = re.compile(r"g?make(\[\d+\])?: ")
 @click.option("--every", "every_seconds", type=DURATION, default=30, help="How often it runs.  [default: 30s]")
 @click.option("--prepare", metavar="COMMAND", help="What sets Spark up; run by the shell once the doors are open.")
 @config_option
-def up(every_seconds: float, prepare: str | None, config_path: str | None, **options: Any) -> None:
+@skip_option
+def up(
+    every_seconds: float, prepare: str | None, config_path: str | None, skip_entries: tuple[int, ...], **options: Any
+) -> None:
     """Run a node and, beside it, the data pipeline.
 
-    The node is what `penstock serve` runs, with the same settings, and is ready whether or not Spark is there. The
-    pipeline keeps its tables and report.html in the folder pipeline of the data directory. It needs the extra `spark`
-    and Java 17 or newer: what is missing is told with the command that helps, and the pipeline starts when it is there.
+    The node is what `penstock serve` runs, with the same settings, and is ready whether or not Spark is there. But a
+    WebSocket or ZeroMQ door whose default port is taken stays closed, with a warning that names the setting; a port
+    that you set must be free.
+
+    The pipeline keeps its tables and report.html in the folder pipeline of the data directory. It needs the extra
+    `spark` and Java 17 or newer. If one is missing, a warning names the command that installs it, and the pipeline
+    starts once it is there.
     """
     if every_seconds < EVERY_SECONDS_MIN:
         raise click.UsageError(f"--every is at least {EVERY_SECONDS_MIN:g} s.")
     settings = load_settings(config_path, options)
-    run_node(settings, PipelineBeside(settings, every_seconds, prepare))
+    beside = PipelineBeside(settings, every_seconds, prepare)
+    run_node(settings, beside, may_close_doors=True, skip_entries=skip_entries)
 
 
 class PipelineBeside:
@@ -146,10 +155,13 @@ async def keep_running(command: list[str]) -> None:
         def on_line(line: str, last: deque[str] = last) -> None:
             last.append(line)
             # Its own lines begin with its name; the rest is what Spark and Java have to say.
-            if line.startswith(_OWN_LINE):
-                log.info("pipeline: %s", line.removeprefix(_OWN_LINE))
-            else:
+            text = line.removeprefix(_OWN_LINE)
+            if text == line:
                 log.debug("pipeline: %s", line)
+            elif text.startswith(WARNING):
+                log.warning("pipeline: %s", text.removeprefix(WARNING))
+            else:
+                log.info("pipeline: %s", text)
 
         started = loop.time()
         log.info("the data pipeline starts")

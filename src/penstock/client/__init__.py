@@ -16,6 +16,7 @@ from penstock.client.aio import Client, connect
 from penstock.client.backoff import Backoff
 from penstock.client.endpoints import DEFAULT_URL
 from penstock.client.errors import (
+    AnswerTooLarge,
     BadAnswer,
     BadCommand,
     BadQueueName,
@@ -30,7 +31,9 @@ from penstock.client.errors import (
     DedupFull,
     DefaultQueue,
     DiskFull,
+    FrameTooLarge,
     HandshakeRefused,
+    HeadersTooLarge,
     HistoryGone,
     KeyOutOfRange,
     LeaseLost,
@@ -47,9 +50,11 @@ from penstock.client.errors import (
     QueueExists,
     QueueFull,
     Refused,
+    RequestReused,
     RequestTooLarge,
     SettingFixed,
     StageFull,
+    StagingFull,
     Stopping,
     Timeout,
     TooManyInFlight,
@@ -65,6 +70,7 @@ from penstock.client.sync import connect_sync
 from penstock.client.worker import Worker, run_workers, worker
 
 __all__ = [
+    "AnswerTooLarge",
     "DEFAULT_URL",
     "Backoff",
     "BadAnswer",
@@ -83,6 +89,8 @@ __all__ = [
     "DefaultQueue",
     "DiskFull",
     "HandshakeRefused",
+    "HeadersTooLarge",
+    "FrameTooLarge",
     "HistoryGone",
     "Item",
     "KeyOutOfRange",
@@ -104,9 +112,11 @@ __all__ = [
     "QueueFull",
     "Record",
     "Refused",
+    "RequestReused",
     "RequestTooLarge",
     "SettingFixed",
     "StageFull",
+    "StagingFull",
     "Stopping",
     "Subscription",
     "Timeout",

@@ -13,12 +13,13 @@ from penstock.client.backoff import Backoff
 from penstock.client.endpoints import DEFAULT_URL, Endpoint, parse_url
 from penstock.client.items import ItemLike, PutResult, command_puts, put_results
 from penstock.client.link import RECONNECT, Link, Options
+from penstock.client.protocol import ANSWER_BYTES_MAX
 from penstock.client.queue import Queue
 from penstock.client.units import Payload, Seconds, to_bytes, to_ms, to_us
 from penstock.engine import commands as c
 from penstock.engine.answers import Done, Published, PutManyAnswer
 from penstock.engine.commands import INT64_MAX
-from penstock.engine.views import BindingView, JobView, QueueView
+from penstock.engine.views import BindingView, JobView, QueueView, StagedView
 from penstock.wire.native import messages as m
 from penstock.wire.native.messages import NodeStatus
 
@@ -32,6 +33,7 @@ def connect(
     call_timeout: float | None = None,
     ping_interval: float = 20.0,
     reconnect: Backoff | None = None,
+    frame_bytes_max: int = ANSWER_BYTES_MAX,
 ) -> Connecting:
     """Connect to a node or a cluster: ``async with connect() as client`` or ``client = await connect()``.
 
@@ -39,7 +41,7 @@ def connect(
     are told of who this is. connect_timeout: for each attempt at an endpoint. retry_timeout: how long a broken
     connection is retried before the calls in flight raise. call_timeout: how long a call waits for its answer; None
     for as long as the connection lives. ping_interval: how often an idle connection is tried. All in seconds.
-    reconnect: the waits between attempts to reconnect.
+    reconnect: the waits between attempts to reconnect. frame_bytes_max: the longest answer that is read.
     """
     options = Options(
         connect_timeout=connect_timeout,
@@ -47,6 +49,7 @@ def connect(
         call_timeout=call_timeout,
         ping_interval=ping_interval,
         backoff=reconnect if reconnect is not None else RECONNECT,
+        frame_bytes_max=frame_bytes_max,
     )
     return Connecting(parse_url(url), options, name)
 
@@ -184,6 +187,10 @@ class Client:
         await self._link.call(c.Abort(query, batch), Done)
 
     # Topics.
+
+    async def staged(self) -> list[StagedView]:
+        """The batches that are staged and not published, of all writers; 10,000 at most."""
+        return await self._link.call(m.ListStaged(), list[StagedView])
 
     async def broadcast(
         self,

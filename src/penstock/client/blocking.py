@@ -14,8 +14,16 @@ from types import TracebackType
 from typing import Any, Final
 
 from penstock.client.endpoints import Endpoint, parse_url
-from penstock.client.errors import BadAnswer, ConnectionLost, HandshakeRefused, OutcomeUnknown, PenstockError
-from penstock.client.protocol import Call, Session
+from penstock.client.errors import (
+    BadAnswer,
+    ConnectionLost,
+    FrameTooLarge,
+    HandshakeRefused,
+    OutcomeUnknown,
+    PenstockError,
+    RequestTooLarge,
+)
+from penstock.client.protocol import ANSWER_BYTES_MAX, Call, Session
 from penstock.engine.errors import NOT_LEADER, OUTCOME_UNKNOWN, STOPPING, Refusal
 from penstock.wire.native.errors import NativeError
 
@@ -31,7 +39,8 @@ class BlockingLink:
 
     Use it in a ``with`` block; not from two threads at once. Times in seconds; ``retry_timeout`` is how long there may
     be no answer at all while the connection is made again and again. A ``producer`` number above 0 is drawn at random;
-    each costs the node a place among those whose answers it keeps.
+    each costs the node a place among those whose answers it keeps. ``frame_bytes_max`` is the longest answer that is
+    read.
     """
 
     def __init__(
@@ -42,11 +51,12 @@ class BlockingLink:
         producer: int = 0,
         connect_timeout: float = 5.0,
         retry_timeout: float = 30.0,
+        frame_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> None:
         self._endpoints = parse_url(url)
         self._connect_timeout = connect_timeout
         self._retry_timeout = retry_timeout
-        self._session = Session(producer, client)
+        self._session = Session(producer, client, frame_bytes_max)
         self._socket: socket.socket | None = None
         self._reason = ""
         self._turn = 0
@@ -83,7 +93,13 @@ class BlockingLink:
 
     def send(self, request: Any, waiter: Any = None) -> Call:
         """Send a request; its answer comes out of ``receive`` with this call, which has ``waiter`` in it."""
-        call = self._session.call(request, waiter or self)
+        try:
+            call = self._session.call(request, waiter or self)
+        except RequestTooLarge:
+            if self._session.was_welcome:
+                raise
+            self._connect_in_time()  # the node says how long a request may be
+            call = self._session.call(request, waiter or self)
         if self._socket is None:
             call.outstanding = False
             return call
@@ -112,11 +128,26 @@ class BlockingLink:
                     raise self._given_up(next(iter(self._session.calls.values())))
                 time.sleep(_RETRY_EVERY_S)
 
+    def _connect_in_time(self) -> None:
+        """Connect, within the time that there is for that."""
+        give_up_s = time.monotonic() + self._retry_timeout
+        while self._socket is None:
+            try:
+                self._connect()
+            except (OSError, NativeError) as error:
+                self._reason = str(error) or type(error).__name__
+                if time.monotonic() > give_up_s:
+                    raise ConnectionLost(", ".join(map(str, self._endpoints)), self._reason) from error
+                time.sleep(_RETRY_EVERY_S)
+
     def _take(self, data: bytes) -> list[tuple[Call, Any]]:
         answered: list[tuple[Call, Any]] = []
         sent_on = ""
         for call, _, value in self._session.receive(data):
-            if isinstance(value, BadAnswer):
+            if isinstance(value, FrameTooLarge):
+                self.close()
+                self._session.lost()
+            if isinstance(value, PenstockError):
                 raise value
             assert call is not None
             if isinstance(value, Refusal) and value.code in _REPEATED:
@@ -141,8 +172,7 @@ class BlockingLink:
                 if not data:
                     raise ConnectionResetError("the node closed the connection in the handshake")
             connection.settimeout(_ANSWER_WITHIN_S)
-            if self._session.producer:
-                self._say_hello(connection)
+            self._say_hello(connection)
         except HandshakeRefused as error:
             connection.close()
             raise HandshakeRefused(error.reason, str(endpoint)) from None
@@ -154,7 +184,7 @@ class BlockingLink:
         return connection
 
     def _say_hello(self, connection: socket.socket) -> None:
-        """Tell the node whose requests these are; it must know before the first of them comes."""
+        """Tell the node whose requests these are, and learn its limits; both before the first of them is sent."""
         hello = self._session.hello(self)
         try:
             connection.sendall(hello.frame)

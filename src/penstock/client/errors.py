@@ -5,10 +5,12 @@
      │   ├─ the queue:     NoSuchQueue, QueueExists, BadQueueName, BadSettings, SettingFixed, DefaultQueue,
      │   │                 DeadLetterCycle, TooManyQueues
      │   ├─ the record:    KeyOutOfRange (minimum, maximum), NoSuchRecord, LeaseLost, WrongState
-     │   ├─ Limited        a limit is reached (limit): QueueFull, PayloadTooLarge, DedupFull, TooManyLeases
-     │   ├─ the rest:      BadCommand, NoSuchJob, NoSuchBinding, BatchNotStaged, StageFull, BatchIncomplete
-     │   └─ the node:      MemoryFull, DiskFull, NotLeader (leader), Stopping, BadRequest, TooManyInFlight,
-     │                   HistoryGone (first_index)
+     │   ├─ Limited        a limit is reached (limit): QueueFull, PayloadTooLarge, DedupFull,
+     │   │                 HeadersTooLarge, TooManyLeases
+     │   ├─ the rest:      BadCommand, NoSuchJob, NoSuchBinding, BatchNotStaged, StageFull, BatchIncomplete,
+     │   │                 RequestReused
+     │   └─ the node:      MemoryFull, StagingFull, DiskFull, NotLeader (leader), Stopping, BadRequest, TooManyInFlight,
+     │                   HistoryGone (first_index), AnswerTooLarge (size_bytes, limit_bytes)
      ├─ OutcomeUnknown          the command may or may not have been done (operation, request)
      ├─ ConnectionLost          no node could be reached, and the request was not done (endpoints)
      ├─ HandshakeRefused        the peer does not speak our protocol, or not our version (endpoint, reason)
@@ -16,6 +18,7 @@
      ├─ ClientClosed            the client was closed
      ├─ BadAnswer               a node answered what this version cannot read (operation)
      ├─ RequestTooLarge         the request does not fit into a frame (size_bytes, limit_bytes)
+     ├─ FrameTooLarge           the answer is longer than this client reads (size_bytes, limit_bytes)
      └─ BadUrl                  the address cannot be understood (url, reason)
 
 Every error has a stable number, ``code``, and a stable name, ``name``. Numbers below 200 are the node's and the
@@ -145,8 +148,14 @@ class KeyOutOfRange(Refused):
         return self._figure(1)
 
 
+class HeadersTooLarge(Limited):
+    """The headers of a message are longer than the node allows."""
+
+    code = codes.HEADERS_TOO_LARGE
+
+
 class DedupFull(Limited):
-    """The queue remembers as many deduplication keys as it may."""
+    """The queue remembers as many deduplication keys as its setting ``dedup_keys_max`` allows."""
 
     code = codes.DEDUP_FULL
 
@@ -205,6 +214,12 @@ class BatchIncomplete(Refused):
     code = codes.BATCH_INCOMPLETE
 
 
+class RequestReused(Refused):
+    """The number of a request was used before for another command of the same producer; nothing was done."""
+
+    code = codes.REQUEST_REUSED
+
+
 class StageFull(Refused):
     """The cluster remembers as many queries as it may (figures: how many); who says ``is_last`` needs no place."""
 
@@ -215,6 +230,12 @@ class MemoryFull(Refused):
     """The node's memory limit is reached: puts are refused, takes and acks go on."""
 
     code = codes.MEMORY_FULL
+
+
+class StagingFull(Refused):
+    """What is staged reached its limit (figures: bytes); a batch has to be published or aborted first."""
+
+    code = codes.STAGING_FULL
 
 
 class DiskFull(Refused):
@@ -261,6 +282,22 @@ class HistoryGone(Refused):
     def first_index(self) -> int | None:
         """The oldest entry that is kept."""
         return self._figure(0)
+
+
+class AnswerTooLarge(Refused):
+    """The answer is longer than this client said that it reads, so the node did not send it."""
+
+    code = codes.ANSWER_TOO_LARGE
+
+    @property
+    def size_bytes(self) -> int | None:
+        """The length of the answer."""
+        return self._figure(0)
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """The longest answer that this client reads."""
+        return self._figure(1)
 
 
 class OutcomeUnknown(PenstockError):
@@ -344,7 +381,25 @@ class RequestTooLarge(PenstockError):
     name = "REQUEST_TOO_LARGE"
 
     def __init__(self, operation: str, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(f"{operation} takes {size_bytes} bytes; a frame has room for {limit_bytes}")
+        limit = f"the node reads frames up to {limit_bytes} (its limits.payload_bytes and 1 MiB, at least 32 MiB)"
+        super().__init__(f"{operation} takes a frame of {size_bytes} bytes; {limit}")
+        self.operation = operation
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
+class FrameTooLarge(PenstockError):
+    """The node's answer is longer than this client reads, so the connection ended; the request may have been done.
+
+    The client's limit is ``frame_bytes_max`` of ``connect``. What a take leased comes back when its lease ends.
+    """
+
+    code = 208
+    name = "FRAME_TOO_LARGE"
+
+    def __init__(self, operation: str, size_bytes: int, limit_bytes: int) -> None:
+        limit = f"this client reads frames up to {limit_bytes} (frame_bytes_max)"
+        super().__init__(f"the answer to {operation} is a frame of {size_bytes} bytes; {limit}")
         self.operation = operation
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes

@@ -10,7 +10,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.client.history import HistoryReader
-from penstock.engine.journal import ROW
+from penstock.engine.journal import OWNER_GONE, OWNER_NAMED, ROW, TEXT_KINDS
+from penstock.engine.owners import OWNER_NAMES_MAX
 from penstock.engine.views import EventView
 from penstock.wire.native.messages import JournalPiece
 from penstock.wire.native.pieces import RECORD, read_offsets, spans
@@ -28,7 +29,8 @@ class Event(NamedTuple):
 
 
 def read_events(reader: HistoryReader, first_index: int, last_index: int) -> Iterator[Event]:
-    """All events of these entries in order."""
+    """All events of these entries in order. Owners have names from the entry on in which they were named."""
+    names: dict[int, str] = {}
     for piece in reader.pieces(first_index, last_index):
         rows = [row for row in _rows(piece) if piece.first_index <= row[0] <= piece.last_index]
         entries = _entries(piece)
@@ -44,7 +46,15 @@ def read_events(reader: HistoryReader, first_index: int, last_index: int) -> Ite
             entry = entries.get(at_index, b"")
             payload = entry[offset : offset + size]
             headers = entry[headers_offset : headers_offset + headers_size]
-            yield Event(view, payload, headers, len(payload) == size and len(headers) == headers_size)
+            is_whole = len(payload) == size and len(headers) == headers_size
+            if kind == OWNER_NAMED:
+                if len(names) >= OWNER_NAMES_MAX:
+                    del names[next(iter(names))]
+                names[owner] = payload.decode("utf-8", "replace")
+            view.owner_name = names.pop(owner, "") if kind == OWNER_GONE else names.get(owner, "")
+            if kind in TEXT_KINDS:
+                view.text, payload = payload.decode("utf-8", "replace"), b""
+            yield Event(view, payload, headers, is_whole)
 
 
 def _rows(piece: JournalPiece) -> Iterator[tuple[int, ...]]:

@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from penstock.client.blocking import BlockingLink
 from penstock.client.errors import BadAnswer, refused
-from penstock.client.protocol import Call
+from penstock.client.protocol import ANSWER_BYTES_MAX, Call
 from penstock.engine.errors import Refusal
 from penstock.wire.native import messages as m
 from penstock.wire.native.errors import BadPiece, BadSnapshot
-from penstock.wire.native.pieces import check_piece
+from penstock.wire.native.pieces import HeadsCheck, check_each_head, check_piece
 from penstock.wire.native.snapshots import SnapshotDecoder
 
 _SNAPSHOT_WAIT_MS: Final = 20_000
@@ -25,10 +27,28 @@ _SNAPSHOT_PIECE_BYTES: Final = 4 * 1024 * 1024
 
 
 class HistoryReader:
-    """Reads the history through any node of a cluster. Use it in a ``with`` block; not from two threads at once."""
+    """Reads the history through any node of a cluster. Use it in a ``with`` block; not from two threads at once.
 
-    def __init__(self, url: str, *, connect_timeout: float = 5.0, retry_timeout: float = 30.0) -> None:
-        self._link = BlockingLink(url, client="history", connect_timeout=connect_timeout, retry_timeout=retry_timeout)
+    ``check_heads`` may be a quicker way to check many records at once.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connect_timeout: float = 5.0,
+        retry_timeout: float = 30.0,
+        frame_bytes_max: int = ANSWER_BYTES_MAX,
+        check_heads: HeadsCheck = check_each_head,
+    ) -> None:
+        self._check_heads = check_heads
+        self._link = BlockingLink(
+            url,
+            client="history",
+            connect_timeout=connect_timeout,
+            retry_timeout=retry_timeout,
+            frame_bytes_max=frame_bytes_max,
+        )
         self._early: dict[int, Any] = {}
         """Answers that came while another one was waited for, by the number of their call."""
 
@@ -64,10 +84,27 @@ class HistoryReader:
         start = 0
         while start < len(indexes):
             some = indexes[start : start + m.ENTRIES_PER_READ_MAX]
-            answer: m.EntriesRead = self._ask(m.ReadEntries(some))
-            found |= {index: entry for index, entry in zip(some, answer.entries, strict=False) if entry is not None}
+            answer: m.EntriesRead = self._ask(m.ReadEntries(some, in_parts=True))
+            if answer.entry_bytes:
+                found[some[0]] = self._long_entry(some[0], answer)
+            else:
+                found |= {index: entry for index, entry in zip(some, answer.entries, strict=False) if entry is not None}
             start += len(answer.entries)
         return found
+
+    def _long_entry(self, index: int, answer: m.EntriesRead) -> bytes:
+        """An entry that is longer than one answer."""
+        parts: list[bytes] = []
+        have, size_bytes = 0, answer.entry_bytes
+        while True:
+            part = answer.entries[0] if len(answer.entries) == 1 else None
+            if not part or answer.entry_bytes != size_bytes or have + len(part) > size_bytes:
+                raise BadAnswer("READ_ENTRIES", f"entry {index} has {size_bytes} bytes, but no part follows at {have}")
+            parts.append(part)
+            have += len(part)
+            if have == size_bytes:
+                return b"".join(parts)
+            answer = self._ask(m.ReadEntries([index], in_parts=True, offset=have))
 
     def cuts(
         self, first_index: int, last_index: int, *, rows_max: int = 0, bytes_max: int = 0, count_max: int = 0
@@ -90,15 +127,40 @@ class HistoryReader:
         """
         call: Call | None = None
         while first_index <= last_index:
-            request = m.ReadJournal(first_index, last_index, bytes_max, with_log)
-            piece: m.JournalPiece = self._ask(request, call)
+            request = m.ReadJournal(first_index, last_index, bytes_max, with_log, in_parts=True)
+            piece = self._whole(request, self._ask(request, call))
             first_index = piece.last_index + 1
-            call = self._send_ahead(m.ReadJournal(first_index, last_index, bytes_max, with_log), last_index)
+            ahead = m.ReadJournal(first_index, last_index, bytes_max, with_log, in_parts=True)
+            call = self._send_ahead(ahead, last_index)
             try:
-                check_piece(piece)
+                check_piece(piece, self._check_heads)
             except BadPiece as error:
                 raise BadAnswer("READ_JOURNAL", str(error)) from error
             yield piece
+
+    def _whole(self, request: m.ReadJournal, first: m.JournalPiece) -> m.JournalPiece:
+        """The piece whose first part was answered to a request; most pieces have no other."""
+        blocks, log = [first.blocks], [first.log]
+        part, have_blocks, have_log = first, len(first.blocks), len(first.log)
+        while part.blocks_bytes + part.log_bytes and (have_blocks < first.blocks_bytes or have_log < first.log_bytes):
+            part = self._ask(replace(request, last_index=first.last_index, blocks_from=have_blocks, log_from=have_log))
+            new_blocks = part.blocks if have_blocks < first.blocks_bytes else b""
+            is_other = (part.first_index, part.last_index) != (first.first_index, first.last_index)
+            # An open block may grow meanwhile, but then all of it was in the first part. A mark may follow the last
+            # entry meanwhile; it is no part of the piece.
+            new_log = part.log[: first.log_bytes - have_log]
+            is_other |= part.log_bytes < first.log_bytes
+            is_other |= bool(new_blocks) and part.blocks_bytes != first.blocks_bytes
+            if is_other or not (new_blocks or new_log):
+                raise BadAnswer(
+                    "READ_JOURNAL", f"a part of the piece from {first.first_index} on does not belong to it"
+                )
+            blocks.append(new_blocks)
+            log.append(new_log)
+            have_blocks, have_log = have_blocks + len(new_blocks), have_log + len(new_log)
+        if len(log) == 1:
+            return first
+        return replace(first, blocks=b"".join(blocks), log=b"".join(log), blocks_bytes=0, log_bytes=0)
 
     def state(self) -> tuple[int, Iterator[bytes]]:
         """The whole state as it is now: its index, and the blocks of a snapshot of the engine, read as they are used.

@@ -79,7 +79,8 @@ _REASONS: Final = {
     codes.QUEUE_FULL: "the queue holds its {} records",
     codes.KEY_OUT_OF_RANGE: "the key is outside the queue's range",
     codes.PAYLOAD_TOO_LARGE: "the payload is longer than {} bytes",
-    codes.DEDUP_FULL: "the queue remembers its {} deduplication keys",
+    codes.HEADERS_TOO_LARGE: "the headers are longer than {} bytes",
+    codes.DEDUP_FULL: "the queue remembers {} deduplication keys, the maximum of its setting dedup_keys_max",
 }
 
 

@@ -26,7 +26,7 @@ from penstock.client.errors import (
     Timeout,
     refused,
 )
-from penstock.client.protocol import IN_FLIGHT_MAX, Call, Handle, Session
+from penstock.client.protocol import ANSWER_BYTES_MAX, IN_FLIGHT_MAX, Call, Handle, Session
 from penstock.engine import commands as c
 from penstock.engine.answers import Handled, Taken
 from penstock.engine.errors import NOT_LEADER, STOPPING, Refusal
@@ -50,6 +50,8 @@ class Options(Struct, frozen=True):
     ping_interval: float = 20.0
     call_timeout: float | None = None
     backoff: Backoff = RECONNECT
+    frame_bytes_max: int = ANSWER_BYTES_MAX
+    """The longest frame that is read."""
 
     def __post_init__(self) -> None:
         if not (self.connect_timeout > 0 and self.ping_interval > 0 and 0 <= self.retry_timeout <= RETRY_SECONDS_MAX):
@@ -81,7 +83,7 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._endpoints = endpoints
         self._options = options
-        self._session = Session(producer, client)
+        self._session = Session(producer, client, options.frame_bytes_max)
         self._connection: Connection | None = None
         self._ready = False
         """A connection is open and takes bytes: what every call looks at first."""
@@ -402,9 +404,11 @@ class Link:
         else:
             self._fail(call, call.error_for(refusal))
 
-    def _subscription_refused(self, sink: Sink, refusal: Refusal) -> None:
+    def _subscription_refused(self, sink: Sink, refusal: Refusal | PenstockError) -> None:
         """A subscription that was made before has ended; or another node, or the same one later, may go on with it."""
-        if self._leads_elsewhere(refusal):
+        if isinstance(refusal, PenstockError):
+            sink.failed(refusal)
+        elif self._leads_elsewhere(refusal):
             self._move_on(refusal)
         else:
             sink.failed(refused(refusal))

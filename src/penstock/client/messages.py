@@ -9,11 +9,13 @@ from typing import Protocol, TypeAlias, TypeVar
 from msgspec import Struct
 
 from penstock.client.errors import LeaseLost
+from penstock.client.failures import reason_name, short_failure
 from penstock.client.protocol import Handle
 from penstock.client.units import Seconds, decode_headers, to_datetime, to_datetime_or_none, to_ms
 from penstock.engine import commands as c
 from penstock.engine.answers import Delivery, Handled
-from penstock.engine.views import STATE_NAMES, Origin, RecordView
+from penstock.engine.views import STATE_NAMES, RecordView
+from penstock.engine.views import Origin as OriginView
 
 A = TypeVar("A")
 
@@ -95,6 +97,11 @@ class LeasedMessage:
         return self._delivery.lease_until_us
 
     @property
+    def failure(self) -> str:
+        """The text of its last failure: what a worker said, or the exception that it raised."""
+        return self._delivery.failure
+
+    @property
     def handle(self) -> Handle:
         """Names the lease: id and token. Whoever has it can settle the message."""
         return self.id, self.token
@@ -102,15 +109,15 @@ class LeasedMessage:
     async def _ack(self) -> None:
         self._settle(await self._caller.call(c.Ack(self.queue, [self.handle]), Handled))
 
-    async def _give_back(self, how: int, delay: Seconds) -> None:
-        request = c.Return(self.queue, [self.handle], how, to_ms(delay))
+    async def _give_back(self, how: int, delay: Seconds, failure: str = "") -> None:
+        request = c.Return(self.queue, [self.handle], how, to_ms(delay), 0, short_failure(failure))
         self._settle(await self._caller.call(request, Handled))
 
     async def _extend(self, lease: Seconds) -> None:
         self._check(await self._caller.call(c.Extend(self.queue, [self.handle], to_ms(lease)), Handled))
 
-    async def _bury(self) -> None:
-        self._settle(await self._caller.call(c.Bury(self.queue, [self.handle]), Handled))
+    async def _bury(self, failure: str) -> None:
+        self._settle(await self._caller.call(c.Bury(self.queue, [self.handle], short_failure(failure)), Handled))
 
     def _settle(self, handled: Handled) -> None:
         self._check(handled)
@@ -131,9 +138,12 @@ class Message(LeasedMessage):
         """The work is done: the message ends. Raises ``LeaseLost`` if the lease ended before."""
         await self._ack()
 
-    async def nack(self, *, delay: Seconds = 0) -> None:
-        """The work failed: the message goes back to its place, or comes back after ``delay``."""
-        await self._give_back(c.NACK, delay)
+    async def nack(self, *, delay: Seconds = 0, failure: str = "") -> None:
+        """The work failed: the message goes back to its place, or comes back after ``delay``.
+
+        failure: what failed and why, for people; at most 1 KiB of it is kept.
+        """
+        await self._give_back(c.NACK, delay, failure)
 
     async def release(self, *, delay: Seconds = 0) -> None:
         """Give the message back unharmed: no failure is counted."""
@@ -143,9 +153,9 @@ class Message(LeasedMessage):
         """Let the lease last ``lease`` from now. Raises ``LeaseLost`` if it ended before."""
         await self._extend(lease)
 
-    async def bury(self) -> None:
-        """Set the message aside until somebody kicks, moves or deletes it."""
-        await self._bury()
+    async def bury(self, *, failure: str = "") -> None:
+        """Set the message aside until somebody kicks, moves or deletes it. ``failure`` says why."""
+        await self._bury(failure)
 
 
 Leased: TypeAlias = LeasedMessage | Handle
@@ -177,6 +187,38 @@ def mark(leases: Sequence[Leased], handled: Handled, *, settled: bool = True) ->
     return handled
 
 
+class Origin(Struct, frozen=True):
+    """Where a dead letter or a moved record came from, and what it had been through there."""
+
+    queue: str
+    queue_uid: int
+    id: int
+    published_at: datetime
+    moved_at: datetime
+    deliveries: int
+    failures: int
+    releases: int
+    timeouts: int
+    reason: str
+    """Why it left: ``nack``, ``operator``, …"""
+
+    @classmethod
+    def of(cls, origin: OriginView) -> Origin:
+        """An origin from the wire's form."""
+        return cls(
+            queue=origin.queue,
+            queue_uid=origin.queue_uid,
+            id=origin.id,
+            published_at=to_datetime(origin.published_us),
+            moved_at=to_datetime(origin.moved_us),
+            deliveries=origin.deliveries,
+            failures=origin.failures,
+            releases=origin.releases,
+            timeouts=origin.timeouts,
+            reason=reason_name(origin.reason),
+        )
+
+
 class Record(Struct, frozen=True):
     """A record as it stands in its queue, with all that is known of it."""
 
@@ -200,12 +242,16 @@ class Record(Struct, frozen=True):
     token: int
     owner: int
     dedup_key: str | None
-    reason: int
-    """Why it was buried or became a dead letter; 0 for neither."""
+    reason: str
+    """Why it was buried, moved or became a dead letter, such as ``nack`` or ``lease timeout``; empty for none."""
     origin: Origin | None
     """Where a dead letter or moved record came from."""
     lease: float = 0
     """How long takes of it last by its own wish, in seconds; 0 where it has none."""
+    failure: str = ""
+    """The text of its last failure: what a worker said, or the exception that it raised."""
+    holder: str = ""
+    """The name of the connection that holds it (``connect(name=…)``); empty where that has none."""
 
     @property
     def text(self) -> str:
@@ -234,7 +280,9 @@ class Record(Struct, frozen=True):
             token=view.token,
             owner=view.owner,
             dedup_key=view.dedup_key,
-            reason=view.reason,
-            origin=view.origin,
+            reason=reason_name(view.reason),
+            origin=None if view.origin is None else Origin.of(view.origin),
             lease=view.lease_ms / 1000,
+            failure=view.failure,
+            holder=view.holder,
         )

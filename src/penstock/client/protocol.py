@@ -24,17 +24,35 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from penstock.client.errors import BadAnswer, HandshakeRefused, OutcomeUnknown, PenstockError, RequestTooLarge, refused
+from penstock.client.errors import (
+    BadAnswer,
+    FrameTooLarge,
+    HandshakeRefused,
+    OutcomeUnknown,
+    PenstockError,
+    RequestTooLarge,
+    refused,
+)
 from penstock.engine import commands as c
 from penstock.engine.answers import AckTaken, Taken
 from penstock.engine.errors import NODE_CODES, OUTCOME_UNKNOWN, Refusal
 from penstock.wire.native import messages as m
-from penstock.wire.native.frames import FRAME_BYTES_MAX, HEADER, FrameReader, encode_frame
+from penstock.wire.native.errors import FrameTooLong
+from penstock.wire.native.frames import (
+    FRAME_BYTES_MAX,
+    FRAME_BYTES_MAX_LEAST,
+    FrameReader,
+    encode_frame,
+    frame_bytes_for,
+    frame_bytes_of,
+)
 
 IN_FLIGHT_MAX: Final = 1_000
 """Requests that may be unanswered at a time: as many answers as the node remembers for each producer."""
 LOSSES_MAX: Final = 10
 """A request that saw so many connections end is not repeated any more: it may be what ends them."""
+ANSWER_BYTES_MAX: Final = 128 * 1024 * 1024
+"""The longest frame that a client reads if nothing else is set: more than any record that a node accepts."""
 WAIT_SLICE_MS: Final = 20_000
 """The longest wait that one request asks of the node; longer ones are made of several, so that a wait that was
 cancelled here ends there soon."""
@@ -143,20 +161,28 @@ def operation_name(op: int) -> str:
 class Session:
     """Request numbers, requests in flight, and the conversation on the connection of the moment."""
 
-    def __init__(self, producer: int, client: str = "") -> None:
+    def __init__(self, producer: int, client: str = "", frame_bytes_max: int = ANSWER_BYTES_MAX) -> None:
+        if frame_bytes_max < FRAME_BYTES_MAX_LEAST:
+            raise ValueError(f"frame_bytes_max must be at least {FRAME_BYTES_MAX_LEAST}, not {frame_bytes_max}")
         self.producer = producer
         self.client = client
+        self.frame_bytes_max = frame_bytes_max
+        """The longest frame that is read."""
+        self.request_bytes_max = FRAME_BYTES_MAX
+        """The longest frame that the node reads, as its last Welcome said."""
+        self.was_welcome = False
+        """Whether a node has said what it reads."""
         self.calls: dict[int, Call] = {}
         """Requests without an answer, by number."""
         self.sinks: dict[int, Any] = {}
         """Who gets the pushes of each subscription, by the number of the request that made it."""
         self._next = 1
-        self._reader = FrameReader()
+        self._reader = FrameReader(frame_bytes_max)
         self._handshake = Handshake()
 
     def begin(self) -> bytes:
         """A connection was made: what to send first."""
-        self._reader = FrameReader()
+        self._reader = FrameReader(self.frame_bytes_max)
         self._handshake = Handshake()
         return _HANDSHAKE
 
@@ -166,7 +192,7 @@ class Session:
 
     def hello(self, waiter: Any) -> Call:
         """The first request on each connection: who we are."""
-        return self.call(m.Hello(self.producer, self.client), waiter)
+        return self.call(m.Hello(self.producer, self.client, self.frame_bytes_max), waiter)
 
     def call(self, request: Any, waiter: Any, *, wait_until: float | None = None) -> Call:
         """Give a request its number and its frame, and keep it until it is answered.
@@ -175,8 +201,8 @@ class Session:
         """
         op = m.CODES[type(request)]
         body = c.encode(request)
-        if HEADER.size + len(body) > FRAME_BYTES_MAX:
-            raise RequestTooLarge(operation_name(op), HEADER.size + len(body), FRAME_BYTES_MAX)
+        if frame_bytes_of(len(body)) > self.request_bytes_max:
+            raise RequestTooLarge(operation_name(op), frame_bytes_of(len(body)), self.request_bytes_max)
         number = self._next
         self._next = number + 1
         call = Call(number, op, encode_frame(op, number, body), waiter)
@@ -191,8 +217,26 @@ class Session:
         stream cannot go on.
 
         The value is an answer, a ``Refusal`` or ``BadAnswer``. What concerns a subscription that was made before comes
-        without a call, with (sink, ``Taken`` or ``Refusal``) as its value.
+        without a call, with (sink, ``Taken``, ``Refusal`` or ``FrameTooLarge``) as its value.
         """
+        try:
+            yield from self._receive(data)
+        except FrameTooLong as error:
+            # The frame says whose it is, so this one fails and the others can be repeated on the next connection.
+            yield from self._too_long(error)
+            raise
+
+    def _too_long(self, error: FrameTooLong) -> Iterator[tuple[Call | None, int, Any]]:
+        number, is_push = error.request, error.frame_code == m.PUSH
+        call = None if is_push else self.calls.pop(number, None)
+        if call is not None:
+            self.sinks.pop(number, None)
+            yield call, m.REFUSED, FrameTooLarge(call.name, error.length, error.limit)
+        elif number in self.sinks:
+            sink = self.sinks.pop(number)
+            yield None, m.REFUSED, (sink, FrameTooLarge(operation_name(m.SUBSCRIBE), error.length, error.limit))
+
+    def _receive(self, data: bytes) -> Iterator[tuple[Call | None, int, Any]]:
         calls = self.calls
         for status, number, body in self._reader.feed(data):
             call = calls.pop(number, None) if status != m.PUSH else None
@@ -205,6 +249,10 @@ class Session:
                 value = m.ANSWER_DECODERS[call.op].decode(body) if status == m.ANSWER else _decode_refusal(body)
             except ValueError as error:
                 value, status = BadAnswer(call.name, str(error)), m.REFUSED
+            if call.op == m.HELLO and status == m.ANSWER:
+                # Nodes from before this field was added read what their payload limit asks for.
+                self.request_bytes_max = value.frame_bytes_max or frame_bytes_for(value.payload_bytes_max)
+                self.was_welcome = True
             yield call, status, value
 
     def keep(self, call: Call, refusal: Refusal, now: float) -> None:

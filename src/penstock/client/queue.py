@@ -9,6 +9,7 @@ from datetime import datetime
 from msgspec import UNSET, UnsetType
 
 from penstock.client.errors import NoSuchRecord, Refused
+from penstock.client.failures import reason_number, short_failure
 from penstock.client.items import (
     ItemLike,
     PutResult,
@@ -157,9 +158,12 @@ class Queue:
         leases, handles = handles_of(messages)
         return mark(leases, await self._link.call(c.Ack(self.name, handles), Handled))
 
-    async def nack(self, messages: Iterable[Leased], *, delay: Seconds = 0) -> Handled:
-        """The work on these failed: they go back to their places, or come back after ``delay``."""
-        return await self._give_back(messages, c.NACK, delay)
+    async def nack(self, messages: Iterable[Leased], *, delay: Seconds = 0, failure: str = "") -> Handled:
+        """The work on these failed: they go back to their places, or come back after ``delay``.
+
+        failure: what failed and why, for people; at most 1 KiB of it is kept.
+        """
+        return await self._give_back(messages, c.NACK, delay, failure)
 
     async def release(self, messages: Iterable[Leased], *, delay: Seconds = 0) -> Handled:
         """Give these back unharmed."""
@@ -171,9 +175,10 @@ class Queue:
         handled = await self._link.call(c.Extend(self.name, handles, to_ms(lease)), Handled)
         return mark(leases, handled, settled=False)
 
-    async def _give_back(self, messages: Iterable[Leased], how: int, delay: Seconds) -> Handled:
+    async def _give_back(self, messages: Iterable[Leased], how: int, delay: Seconds, failure: str = "") -> Handled:
         leases, handles = handles_of(messages)
-        return mark(leases, await self._link.call(c.Return(self.name, handles, how, to_ms(delay)), Handled))
+        request = c.Return(self.name, handles, how, to_ms(delay), 0, short_failure(failure))
+        return mark(leases, await self._link.call(request, Handled))
 
     # Looking.
 
@@ -202,7 +207,10 @@ class Queue:
                 return
 
     async def history(self, id: int) -> list[EventView]:
-        """The life of one message, also after it ended, as far back as the journal is kept."""
+        """The life of one message, also after it ended, as far back as the journal is kept: its last 10,000 events.
+
+        ``kind_name``, ``reason_name`` and ``door_name`` of an event say in words what the numbers mean.
+        """
         return await self._link.call(m.History(self.name, id), list[EventView])
 
     async def info(self) -> QueueView:
@@ -223,10 +231,14 @@ class Queue:
         """Move waiting or buried records to another queue. A single id that is not there raises ``NoSuchRecord``."""
         return self._check_one(ids, await self._link.call(c.Move(self.name, _listed(ids), target), Handled))
 
-    async def bury(self, ids: int | Iterable[int]) -> Handled:
-        """Set records aside in any state, as an operator. A single id that is not there raises ``NoSuchRecord``."""
+    async def bury(self, ids: int | Iterable[int], *, failure: str = "") -> Handled:
+        """Set records aside in any state, as an operator. A single id that is not there raises ``NoSuchRecord``.
+
+        failure: why, for people; at most 1 KiB of it is kept.
+        """
         handles = [(record_id, 0) for record_id in _listed(ids)]
-        return self._check_one(ids, await self._link.call(c.Bury(self.name, handles), Handled))
+        request = c.Bury(self.name, handles, short_failure(failure))
+        return self._check_one(ids, await self._link.call(request, Handled))
 
     async def kick(self, ids: int | Iterable[int] = (), *, count: int = 0) -> int:
         """Make buried or delayed records ready: those named, or the first ``count`` buried ones. Tells how many."""
@@ -237,16 +249,18 @@ class Queue:
         target: str | None = None,
         *,
         key_range: KeyRange | None = None,
-        reason: int = 0,
+        reason: str | int = 0,
         count_max: int = 0,
         rate_per_s: int = 0,
         new_key: int | None = None,
     ) -> int:
         """Move the records that match, step by step, to ``target`` or back to where each came from.
 
+        reason: only dead letters with this reason, such as ``nack``; 0 for any.
+
         Returns the number of the job that does it; ``client.jobs()`` tells how far it is.
         """
-        request = c.Redrive(self.name, target, key_range, reason, count_max, rate_per_s, new_key)
+        request = c.Redrive(self.name, target, key_range, reason_number(reason), count_max, rate_per_s, new_key)
         return (await self._link.call(request, JobStarted)).job
 
     async def purge(self) -> int:

@@ -14,6 +14,7 @@ from penstock.client import sync
 from penstock.client.aio import Client
 from penstock.client.backoff import Backoff
 from penstock.client.errors import ClientClosed, ConnectionLost, PenstockError
+from penstock.client.failures import failure_of
 from penstock.client.messages import Message
 from penstock.client.portal import Portal
 
@@ -44,12 +45,14 @@ class Work(Protocol):
 class _Job:
     """A message being worked on."""
 
-    __slots__ = ("extend_at", "in_handler", "lease_seconds", "message", "task")
+    __slots__ = ("extend_at", "has_slot", "in_handler", "lease_seconds", "message", "task")
 
     def __init__(self, message: Message) -> None:
         self.message = message
         self.task: asyncio.Task[None] | None = None
         self.in_handler = True
+        self.has_slot = True
+        """Whether it counts against the concurrency."""
         self.lease_seconds = 0.0
         self.extend_at = math.inf
 
@@ -69,7 +72,7 @@ class Shift:
         self._hurried = asyncio.Event()
         self._new_job = asyncio.Event()
         self._keeper_wakes_at = -math.inf
-        self._executor = None if work.is_async else ThreadPoolExecutor(work.concurrency, "penstock-worker")
+        self._executor = None if work.is_async else _threads(work.concurrency)
 
     def stop(self, *, now: bool) -> None:
         """Take no more messages; with ``now``, do not wait for those that run."""
@@ -143,7 +146,8 @@ class Shift:
 
     def _ended(self, job: _Job) -> None:
         self._jobs.discard(job)
-        self._slots.release()
+        if job.has_slot:
+            self._slots.release()
 
     # Working.
 
@@ -156,12 +160,13 @@ class Shift:
             if self._hurried.is_set():
                 await self._abandon(message)
             else:
-                await self._settle(message, message.nack(delay=self._delay(message)), "nacking")
-        except Exception:
+                failure = failure_of(asyncio.CancelledError("the function was cancelled"))
+                await self._settle(message, message.nack(delay=self._delay(message), failure=failure), "nacking")
+        except Exception as error:
             job.in_handler = False
             delay = self._delay(message)
             log.warning("%r failed; it comes back in %.1f s", message, delay, exc_info=True)
-            await self._settle(message, message.nack(delay=delay), "nacking")
+            await self._settle(message, message.nack(delay=delay, failure=failure_of(error)), "nacking")
         else:
             job.in_handler = False
             await self._settle(message, message.ack(), "acknowledging")
@@ -244,7 +249,21 @@ class Shift:
         for job in jobs:
             job.extend_at = math.inf if job.message.lost else asked_at + lease_seconds / 2
             if job.message.lost and job.in_handler:
-                log.warning("the lease of %r was lost while it was worked on", job.message)
+                self._lose(job)
+
+    def _lose(self, job: _Job) -> None:
+        """The message is somebody else's by now. Its function still runs; another message may begin beside it.
+
+        Else a function that hangs would stop the worker. No more than ``concurrency`` such functions are put up with.
+        """
+        log.warning(
+            "the lease of %r was lost while its function runs: the message goes to another taker, and what becomes of "
+            "it here is ignored",
+            job.message,
+        )
+        if sum(not other.has_slot for other in self._jobs) < self._work.concurrency:
+            job.has_slot = False
+            self._slots.release()
 
     # Winding up.
 
@@ -259,6 +278,11 @@ class Shift:
                 job.task.cancel()
         await everything
         await hurry
+
+
+def _threads(concurrency: int) -> ThreadPoolExecutor:
+    """Threads for plain functions, also for those that still run though their leases were lost (``Shift._lose``)."""
+    return ThreadPoolExecutor(2 * concurrency, "penstock-worker")
 
 
 async def _all_done(tasks: set[asyncio.Task[None]]) -> None:

@@ -12,11 +12,16 @@ from typing import Final
 from penstock.client.errors import PenstockError
 from penstock.client.link import Link
 from penstock.client.messages import Message
+from penstock.client.protocol import Handle
 from penstock.engine.answers import Delivery, Done, Taken
 from penstock.wire.native import messages as m
 
 DEFAULT_WINDOW: Final = 16
 """Small enough that what waits here is taken up before its lease ends, large enough to hide the way to the node."""
+
+
+REMIND_SECONDS: Final = 2.0
+"""Interval between pings that report a waiting consumer to the node."""
 
 
 class Subscription:
@@ -27,10 +32,10 @@ class Subscription:
             ...
             await message.ack()
 
-    At most ``window`` of them are neither settled nor given back at any time: who never acknowledges gets no more. When
-    the connection breaks, the subscription is made again on the next one. What waits here when it ends goes back to its
-    place in the queue, and so does what waits here when the connection breaks; what waits here until its lease ends is
-    not handed out.
+    At most ``window`` of them are open at any time: neither settled nor given back, with a lease that has not ended.
+    When the connection breaks, the subscription is made again on the next one. What waits here when it ends goes back
+    to its place in the queue, and so does what waits here when the connection breaks; what waits here until its lease
+    ends is not handed out.
     """
 
     def __init__(self, link: Link, queue: str, window: int, lease_ms: int | None) -> None:
@@ -79,14 +84,45 @@ class Subscription:
         while True:
             if self._closed:
                 return None
-            while self._waiting:
-                token, delivery = self._waiting.popleft()
-                if not self._has_run_out(delivery):
-                    return Message(self._link, self._queue, token, delivery)
+            found = self._next_live()
+            if found is not None:
+                return found
             if self._error is not None:
                 raise self._error
             self._changed.clear()
-            await self._changed.wait()
+            await self._wait_for_change()
+
+    def _next_live(self) -> Message | None:
+        """The first message whose lease has not run out; those before it are given up, so that the window has room."""
+        found = None
+        run_out: list[Handle] = []
+        while self._waiting and found is None:
+            token, delivery = self._waiting.popleft()
+            if self._has_run_out(delivery):
+                run_out.append((delivery.id, token))
+            else:
+                found = Message(self._link, self._queue, token, delivery)
+        if run_out and self._link.connected:
+            self._link.spawn(self._link.give_back(self._queue, run_out))
+        return found
+
+    async def _wait_for_change(self) -> None:
+        """Wait for a message, and tell the node from time to time that somebody waits for one.
+
+        Messages that were handed out and neither settled nor given back fill the window until the node knows that
+        their leases have ended and that this client goes on.
+        """
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REMIND_SECONDS):
+                    await self._changed.wait()
+                return
+            if self.number and self._link.connected:
+                self._link.spawn(self._remind(self.number))
+
+    async def _remind(self, number: int) -> None:
+        with contextlib.suppress(PenstockError):
+            await self._link.call(m.Ping([number]), Done)
 
     def _has_run_out(self, delivery: Delivery) -> bool:
         if not delivery.lease_until_us:

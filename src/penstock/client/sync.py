@@ -19,6 +19,7 @@ from penstock.client.items import ItemLike, PutResult
 from penstock.client.link import Link
 from penstock.client.messages import Leased, LeasedMessage, Record
 from penstock.client.portal import Portal, ThreadPortal
+from penstock.client.protocol import ANSWER_BYTES_MAX
 from penstock.client.queue import KeyRange
 from penstock.client.queue import Queue as AioQueue
 from penstock.client.subscription import DEFAULT_WINDOW
@@ -26,7 +27,7 @@ from penstock.client.subscription import Subscription as AioSubscription
 from penstock.client.units import Payload, Seconds
 from penstock.engine import commands as c
 from penstock.engine.answers import Created, Handled, Published
-from penstock.engine.views import BindingView, EventView, JobView, QueueView
+from penstock.engine.views import BindingView, EventView, JobView, QueueView, StagedView
 from penstock.wire.native.messages import NodeStatus
 
 
@@ -39,6 +40,7 @@ def connect_sync(
     call_timeout: float | None = None,
     ping_interval: float = 20.0,
     reconnect: Backoff | None = None,
+    frame_bytes_max: int = ANSWER_BYTES_MAX,
 ) -> Client:
     """Connect to a node or a cluster: ``with connect_sync() as client`` or ``client = connect_sync()``.
 
@@ -52,6 +54,7 @@ def connect_sync(
         call_timeout=call_timeout,
         ping_interval=ping_interval,
         reconnect=reconnect,
+        frame_bytes_max=frame_bytes_max,
     )
     portal = ThreadPortal()
     try:
@@ -79,9 +82,12 @@ class Message(LeasedMessage):
         """The work is done: the message ends. Raises ``LeaseLost`` if the lease ended before."""
         self._portal.call(self._ack())
 
-    def nack(self, *, delay: Seconds = 0) -> None:
-        """The work failed: the message goes back to its place, or comes back after ``delay``."""
-        self._portal.call(self._give_back(c.NACK, delay))
+    def nack(self, *, delay: Seconds = 0, failure: str = "") -> None:
+        """The work failed: the message goes back to its place, or comes back after ``delay``.
+
+        failure: what failed and why, for people; at most 1 KiB of it is kept.
+        """
+        self._portal.call(self._give_back(c.NACK, delay, failure))
 
     def release(self, *, delay: Seconds = 0) -> None:
         """Give the message back unharmed: no failure is counted."""
@@ -91,9 +97,9 @@ class Message(LeasedMessage):
         """Let the lease last ``lease`` from now. Raises ``LeaseLost`` if it ended before."""
         self._portal.call(self._extend(lease))
 
-    def bury(self) -> None:
-        """Set the message aside until somebody kicks, moves or deletes it."""
-        self._portal.call(self._bury())
+    def bury(self, *, failure: str = "") -> None:
+        """Set the message aside until somebody kicks, moves or deletes it. ``failure`` says why."""
+        self._portal.call(self._bury(failure))
 
 
 class Subscription:
@@ -222,9 +228,12 @@ class Queue:
         """Acknowledge messages (or handles) in one request: how many, and the positions of leases that had ended."""
         return self._portal.call(self._inner.ack(messages))
 
-    def nack(self, messages: Iterable[Leased], *, delay: Seconds = 0) -> Handled:
-        """The work on these failed: they go back to their places, or come back after ``delay``."""
-        return self._portal.call(self._inner.nack(messages, delay=delay))
+    def nack(self, messages: Iterable[Leased], *, delay: Seconds = 0, failure: str = "") -> Handled:
+        """The work on these failed: they go back to their places, or come back after ``delay``.
+
+        failure: what failed and why, for people; at most 1 KiB of it is kept.
+        """
+        return self._portal.call(self._inner.nack(messages, delay=delay, failure=failure))
 
     def release(self, messages: Iterable[Leased], *, delay: Seconds = 0) -> Handled:
         """Give these back unharmed."""
@@ -255,7 +264,10 @@ class Queue:
             yield record
 
     def history(self, id: int) -> list[EventView]:
-        """The life of one message, also after it ended, as far back as the journal is kept."""
+        """The life of one message, also after it ended, as far back as the journal is kept: its last 10,000 events.
+
+        ``kind_name``, ``reason_name`` and ``door_name`` of an event say in words what the numbers mean.
+        """
         return self._portal.call(self._inner.history(id))
 
     def info(self) -> QueueView:
@@ -274,9 +286,12 @@ class Queue:
         """Move waiting or buried records to another queue. A single id that is not there raises ``NoSuchRecord``."""
         return self._portal.call(self._inner.move(ids, target))
 
-    def bury(self, ids: int | Iterable[int]) -> Handled:
-        """Set records aside in any state, as an operator. A single id that is not there raises ``NoSuchRecord``."""
-        return self._portal.call(self._inner.bury(ids))
+    def bury(self, ids: int | Iterable[int], *, failure: str = "") -> Handled:
+        """Set records aside in any state, as an operator. A single id that is not there raises ``NoSuchRecord``.
+
+        failure: why, for people; at most 1 KiB of it is kept.
+        """
+        return self._portal.call(self._inner.bury(ids, failure=failure))
 
     def kick(self, ids: int | Iterable[int] = (), *, count: int = 0) -> int:
         """Make buried or delayed records ready: those named, or the first ``count`` buried ones. Tells how many."""
@@ -287,7 +302,7 @@ class Queue:
         target: str | None = None,
         *,
         key_range: KeyRange | None = None,
-        reason: int = 0,
+        reason: str | int = 0,
         count_max: int = 0,
         rate_per_s: int = 0,
         new_key: int | None = None,
@@ -462,6 +477,10 @@ class Client:
     def abort(self, query: str, batch: int) -> None:
         """Drop what is staged for a batch."""
         self._portal.call(self._inner.abort(query, batch))
+
+    def staged(self) -> list[StagedView]:
+        """The batches that are staged and not published, of all writers; 10,000 at most."""
+        return self._portal.call(self._inner.staged())
 
     def broadcast(
         self,

@@ -55,7 +55,12 @@ def to_bytes(payload: Payload) -> bytes:
     """A payload as bytes."""
     if isinstance(payload, bytes):
         return payload
-    return payload.encode() if isinstance(payload, str) else bytes(payload)
+    if isinstance(payload, str):
+        return payload.encode()
+    if isinstance(payload, (bytes, bytearray, memoryview)):
+        return bytes(payload)
+    # Not bytes(payload): that makes zeros of a number and bytes of a list.
+    raise TypeError(f"a payload must be str, bytes, bytearray or memoryview, not {type(payload).__name__}")
 
 
 def encode_headers(headers: Mapping[str, str]) -> bytes:

@@ -1,11 +1,14 @@
 """Why a door could not be opened.
 
 DoorError
- └─ CannotListen      (door, key, host, port, reason)
-     └─ AddressTaken
+ ├─ CannotListen      (door, key, host, port, reason)
+ │   └─ AddressTaken
+ └─ CannotListenOn    (problems)
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class DoorError(Exception):
@@ -36,3 +39,14 @@ class AddressTaken(CannotListen):
 
     def __init__(self, door: str, key: str, host: str, port: int) -> None:
         super().__init__(door, key, host, port, "the port is taken by another program")
+
+
+class CannotListenOn(DoorError):
+    """Several addresses cannot be listened on: all of them at once, so that one more try is enough."""
+
+    code = "cannot-listen-on"
+
+    def __init__(self, problems: Sequence[CannotListen]) -> None:
+        self.problems = problems
+        lines = "".join(f"\n  {problem}" for problem in problems)
+        super().__init__(f"{len(problems)} addresses cannot be listened on:{lines}")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import socket
 from collections.abc import Callable
 
 from penstock.doors.connection import Connection
+from penstock.doors.doorkeeper import Doorkeeper
 from penstock.doors.errors import AddressTaken, CannotListen
-from penstock.node.node import Node
 from penstock.settings import Place
 
-log = logging.getLogger(__name__)
+__all__ = ["Doorkeeper", "Listener"]
 
 _BACKLOG = 1024
 
@@ -69,38 +68,3 @@ class Listener:
         for claimed in self._sockets:
             claimed.close()
         self._servers, self._sockets = [], []
-
-
-class Doorkeeper:
-    """Counts the connections over all doors and turns away what is too many."""
-
-    def __init__(self, node: Node, connections_max: int, in_flight_bytes_max: int = 64 * 1024 * 1024) -> None:
-        self._node = node
-        self.in_flight_bytes_max = in_flight_bytes_max
-        """Bytes of unanswered requests of one connection; beyond that it is not read from."""
-        self._connections_max = connections_max
-        self._open: set[Connection] = set()
-
-    def enter(self, connection: Connection) -> bool:
-        """Let a connection in, or tell that there is no room."""
-        if len(self._open) >= self._connections_max:
-            log.warning("%s: turned away, %d connections are open", connection.peer, len(self._open))
-            return False
-        self._open.add(connection)
-        self._node.connections_open = len(self._open)
-        return True
-
-    def leave(self, connection: Connection) -> None:
-        """A connection is gone."""
-        self._open.discard(connection)
-        self._node.connections_open = len(self._open)
-
-    @property
-    def connections(self) -> list[Connection]:
-        """Those that are open now."""
-        return list(self._open)
-
-    def close_all(self, reason: str) -> None:
-        """End all connections."""
-        for connection in self.connections:
-            connection.close(reason)

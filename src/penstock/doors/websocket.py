@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from http import HTTPStatus
 from typing import Final
 
@@ -19,6 +20,7 @@ from websockets.server import ServerProtocol
 
 from penstock.doors.connection import Connection
 from penstock.doors.listening import Doorkeeper
+from penstock.doors.visitors import Visitors
 from penstock.node.node import Node
 
 log = logging.getLogger(__name__)
@@ -27,8 +29,10 @@ PING_EVERY_S: Final = 30.0
 PONGS_MISSED_MAX: Final = 3
 """Pings in a row that may stay unanswered while nothing else comes either; then the peer is taken for dead."""
 _CLOSE_WITHIN_S: Final = 10.0
-_TURN_BYTES: Final = 64 * 1024
-"""So much of what one client sent is taken in at a time, which is some thousand messages; then others have a turn."""
+TURN_S: Final = 0.005
+"""How long one client is served before others have a turn."""
+_PIECE_BYTES: Final = 4 * 1024
+"""What is parsed between two looks at the clock: at most 682 messages."""
 _NO_UPGRADE: Final = HTTPStatus.BAD_REQUEST
 _NO_HTTP: Final = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _LENGTH_7_MAX: Final = 125
@@ -55,16 +59,21 @@ def server_frame(payload: bytes, *, text: bool) -> bytes:
 class Refused(Exception):
     """Raised by ``admit``: the client gets this HTTP answer instead of a WebSocket."""
 
-    def __init__(self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
-        self.status, self.body, self.content_type = status, body, content_type
+    def __init__(
+        self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8", policy: str = ""
+    ) -> None:
+        self.status, self.body, self.content_type, self.policy = status, body, content_type, policy
         super().__init__(f"{status.value} {status.phrase}")
 
 
 class WebSocketConnection(Connection):
     """A client behind a WebSocket. Subclasses say whom they ``admit`` and take each ``message``."""
 
-    def __init__(self, node: Node, keeper: Doorkeeper, door_name: str, message_bytes_max: int) -> None:
+    def __init__(
+        self, node: Node, keeper: Doorkeeper, door_name: str, *, message_bytes_max: int, visitors: Visitors
+    ) -> None:
         super().__init__(node, keeper, door_name)
+        self._visitors = visitors
         self._protocol = ServerProtocol(max_size=message_bytes_max, logger=_frames_log)
         self._fragments = bytearray()
         self._fragments_are_text = False
@@ -128,19 +137,44 @@ class WebSocketConnection(Connection):
             self._timer.cancel()
         if self._turn is not None:
             self._turn.cancel()
-        self._fragments.clear()
-        self._unread.clear()
+        # The protocol is part of a reference cycle, and the garbage collector runs rarely: free the memory now.
+        for buffer in (self._fragments, self._unread, self._protocol.reader.buffer):
+            buffer.clear()
         super().connection_lost(exc)
+
+    def received_bytes(self) -> int:
+        """Bytes that wait for their turn, and those of a message that has come in part."""
+        return len(self._unread) + len(self._fragments) + len(self._protocol.reader.buffer)
+
+    def has_half_request(self) -> bool:
+        """Whether a message, or the handshake, has come in part."""
+        return not self._leaving and bool(self._fragments or self._protocol.reader.buffer)
+
+    def give_up(self, reason: str) -> None:
+        """Memory is short: tell the client why, and go."""
+        if self.is_open:
+            self._ended = True
+            self._protocol.send_close(CloseCode.TRY_AGAIN_LATER, "the node is short of memory")
+            self._pass_on()
+            self.flush()
+        self.abort(reason)
 
     def data_received(self, data: bytes) -> None:
         """Take in the messages that have come, or the first of them, and the others after a turn for everybody else."""
-        if self._unread or len(data) > _TURN_BYTES:
+        self.came_bytes += len(data)
+        if self._unread or len(data) > _PIECE_BYTES:
             self._unread += data
             if self._turn is None:
                 self._take_turn()
         else:
             self._take_in(data)
+            self.node.end_of_input()
             self._regulate()
+        if self.has_half_request():
+            self.watch()
+            self.measure()
+        elif self.is_measured or self._unread:
+            self.measure()
 
     def resumed(self) -> None:
         """The connection was busy and is no more: go on with what waits for its turn."""
@@ -153,20 +187,32 @@ class WebSocketConnection(Connection):
         if self.busy():
             self.input_full = False  # so that ``resumed`` is called when it is busy no more
         else:
-            piece = bytes(self._unread[:_TURN_BYTES])
-            del self._unread[:_TURN_BYTES]
-            self.input_full = bool(self._unread)
+            self._take_pieces()
+            self.input_full = bool(self._unread) and not self.closed
             if self.input_full:
                 self._turn = self._loop.call_soon(self._take_turn)
-            self._take_in(piece)
         self._regulate()
+        if self.is_measured:
+            self.measure()
+
+    def _take_pieces(self) -> None:
+        """Take in piece by piece, until nothing is left, or the turn is over."""
+        until_s = time.perf_counter() + TURN_S
+        while self._unread:
+            piece = bytes(self._unread[:_PIECE_BYTES])
+            del self._unread[:_PIECE_BYTES]
+            self._take_in(piece)
+            if self.busy() or time.perf_counter() >= until_s:
+                break
+        self.node.end_of_input()
 
     def _take_in(self, data: bytes) -> None:
         protocol = self._protocol
         self._waiting_pongs = 0  # whatever comes shows that the peer lives
         protocol.receive_data(data)
         events = protocol.events_received()
-        if len(events) > 1 and isinstance(events[0], Request):
+        # What follows the request is parsed with it: as frames, or, where it cannot be one, as the end of the protocol.
+        if events and isinstance(events[0], Request) and (len(events) > 1 or protocol.eof_sent):
             log.info("%s %s: closed: it did not wait for the handshake", self.door_name, self.peer)
             self._too_late()
             return
@@ -177,7 +223,6 @@ class WebSocketConnection(Connection):
             elif isinstance(event, Request):
                 self._shake_hands(event)
         self._pass_on()
-        self.node.end_of_input()
 
     def eof_received(self) -> None:
         """The peer sends no more: finish as the protocol says."""
@@ -200,18 +245,27 @@ class WebSocketConnection(Connection):
 
     def _shake_hands(self, request: Request) -> None:
         try:
+            self._admit_browser(request.headers)
             self.admit(request.path.partition("?")[0], request.headers)
         except Refused as refused:
             response = self._protocol.reject(refused.status, "")
             for name, value in (("Content-Type", refused.content_type), ("Content-Length", str(len(refused.body)))):
                 del response.headers[name]  # else there would be two of them
                 response.headers[name] = value
+            if refused.policy:
+                response.headers["Content-Security-Policy"] = refused.policy
             response.body = refused.body
         else:
+            self.sent_first_request()
             response = self._protocol.accept(request)
             if response.status_code == HTTPStatus.UPGRADE_REQUIRED:
                 response.status_code, response.reason_phrase = _NO_UPGRADE.value, _NO_UPGRADE.phrase
         self._protocol.send_response(response)
+
+    def _admit_browser(self, headers: Headers) -> None:
+        reason = self._visitors.refusal(headers, self.peer)
+        if reason is not None:
+            raise Refused(HTTPStatus.FORBIDDEN, f"{reason}\n".encode())
 
     def _pass_on(self) -> None:
         """Send what the protocol itself has to say: the handshake, pongs, the end."""

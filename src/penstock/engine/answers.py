@@ -35,6 +35,8 @@ class PutAnswer(Struct, array_like=True, gc=False):
     first: int
     count: int
     exceptions: list[tuple[int, int, int]] = []
+    queue_uid: int = 0
+    """The queue that they were put into: by the time of the answer its name may stand for another one."""
 
 
 class PutManyAnswer(Struct, array_like=True, gc=False):
@@ -53,6 +55,8 @@ class Delivery(Struct, array_like=True, gc=False):
     published_us: int
     headers: bytes = b""
     lease_until_us: int = 0
+    failure: str = ""
+    """The text of its last failure."""
 
 
 class Taken(Struct, array_like=True, gc=False):
@@ -60,6 +64,8 @@ class Taken(Struct, array_like=True, gc=False):
 
     token: int
     records: list[Delivery]
+    queue_uid: int = 0
+    """The queue that they are from: by the time of the answer its name may stand for another one."""
 
 
 class Handled(Struct, array_like=True, gc=False):

@@ -2,7 +2,7 @@
 
 A command is a MessagePack array; the same bytes travel in a native frame, stand in the log, and are read again at
 replay, so there is one decoder per operation and nothing is encoded twice. Trailing fields may be left out where a
-default stands here. Durations are in milliseconds, points in time in microseconds of log time.
+default stands here. Durations are in milliseconds, points in time in microseconds of the leader's wall clock.
 
 To change a command: add fields at its end, with a default that means what the absence meant. Never reuse a number.
 Fields too many are refused: skipping them would depend on how deep they are nested, and so on the reader.
@@ -17,11 +17,27 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
+RULES: Final = 3
+"""The rules by which this engine carries out commands. The leader's ``NewTerm`` brings the number into the log, so an
+entry is always replayed by the rules under which it was committed: a later limit never changes an old answer.
+
+    0   before rules had numbers
+    1   groups without records are refused; limits on staged parts and batches, on topics, and on the bindings that
+        match one message; the end of leases and of staged attempts counts against the work of an entry
+    2   headers are limited and count in the size of an answer; answers kept for producers are limited by their bytes
+    3   the journal says which connection ended, and the text of the failure of a record that is moved
+"""
+RULES_OF_BYTES: Final = 2
+RULES_OF_NAMES: Final = 3
 RECORDS_PER_COMMAND_MAX: Final = 10_000
 """No command touches more records than this in one apply."""
 RECORDS_PER_TAKE_MAX: Final = 1_000
 BYTES_PER_ANSWER_MAX: Final = 8 * 1024 * 1024
-"""An answer holds no more payload than this, but at least one record: a take or a page ends there."""
+"""An answer holds no more payload and headers than this, but at least one record: a take or a page ends there."""
+HEADERS_BYTES_MAX: Final = 64 * 1024
+"""The longest headers of one record, in their encoded form."""
+FAILURE_BYTES_MAX: Final = 1024
+"""The longest text of a failure, in bytes of UTF-8."""
 DURATION_MS_MAX: Final = 100 * 366 * 86_400_000
 """A hundred years: what a delay, lease or expiry may last at most."""
 
@@ -30,6 +46,8 @@ Duration = Annotated[int, Meta(ge=0, le=DURATION_MS_MAX)]
 Moment = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Natural = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Name = Annotated[str, Meta(max_length=255)]
+Failure = Annotated[str, Meta(max_length=FAILURE_BYTES_MAX)]
+"""What failed and why, for people."""
 Ids = Annotated[list[Natural], Meta(max_length=RECORDS_PER_COMMAND_MAX)]
 Handles = Annotated[list[tuple[Natural, Natural]], Meta(max_length=RECORDS_PER_COMMAND_MAX)]
 """Leases, each as (record id, fencing token)."""
@@ -66,6 +84,9 @@ class Item(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
 
 
 Items = Annotated[list[Item], Meta(max_length=RECORDS_PER_COMMAND_MAX)]
+Puts = Annotated[list[tuple[Name, Items]], Meta(max_length=RECORDS_PER_COMMAND_MAX)]
+"""Records for several queues, in groups. A longer list cannot be read, also at replay: a log of an earlier version may
+hold one, but then most of its groups are empty, and carrying it out took minutes."""
 
 H4: Final = 1
 QA: Final = 2
@@ -117,16 +138,34 @@ class NewTerm(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     leader: int
     payload_bytes_max: Natural = INT64_MAX
     queues_max: Natural = INT64_MAX
+    rules: Natural = 0
+    """The leader's ``RULES``."""
+    staged_ms: Natural = 24 * 3_600_000
+    """How long what is staged from now on is kept."""
 
 
 class Tick(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
-    """Nothing but the entry's time: lets timers fire when there is no traffic."""
+    """Nothing but the entry's time: lets timers fire when there is no traffic.
+
+    With ``wall_us`` it also says what the leader's wall clock shows at the entry's stamp. Points in time that clients
+    give are wall-clock times; the engine turns them into log time by this difference.
+    """
+
+    wall_us: Natural = 0
+    """0: unchanged since the last one."""
 
 
 class OwnerGone(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """A connection ended: the leases bound to it are released."""
 
     owner: Natural
+
+
+class NameOwner(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
+    """A connection has a name: who works, for people."""
+
+    owner: Natural
+    name: Name
 
 
 class CreateQueue(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -162,7 +201,7 @@ class Put(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
 class PutMany(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """Put records into one or several queues, all or none."""
 
-    puts: list[tuple[Name, Items]]
+    puts: Puts
 
 
 class Take(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -212,6 +251,8 @@ class Return(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     delay_ms: Duration = 0
     reason: Annotated[int, Meta(ge=0, le=255)] = 0
     """Why a release happened, one of ``journal.REASONS``; 0 takes the reason that ``how`` implies."""
+    failure: Failure = ""
+    """What failed and why; only a nack has it."""
 
 
 class Extend(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -227,6 +268,8 @@ class Bury(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
 
     queue: Name
     handles: Handles
+    failure: Failure = ""
+    """What failed and why; empty: what is known of an earlier failure stays."""
 
 
 class Kick(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -247,9 +290,9 @@ class Edit(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
 
 
 class Delete(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
-    """End records in any state, whoever holds them. ``done`` tells that their work is: they count as acknowledged.
+    """End records in any state, held or not. With ``done`` their work is done: they count as acknowledged.
 
-    With ``uid`` only records of that very queue are meant, not those of a later one with its name.
+    ``uid`` alone names the queue, whatever ``queue`` says; so a later queue with the same name is never meant.
     """
 
     queue: Name
@@ -308,7 +351,7 @@ class Stage(Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     attempt: Natural
     part: Natural
     """Numbers the stages of an attempt from 0, so that a repeat is recognised."""
-    puts: list[tuple[Name, Items]]
+    puts: Puts
     is_last: bool = False
     """The batch will be published as the last one of its query, which then needs no place among those remembered."""
 
@@ -389,6 +432,7 @@ ABORT: Final = 25
 BROADCAST: Final = 26
 BIND: Final = 27
 UNBIND: Final = 28
+NAME_OWNER: Final = 29
 
 TYPES: Final[dict[int, type[Any]]] = {
     NEW_TERM: NewTerm,
@@ -419,6 +463,7 @@ TYPES: Final[dict[int, type[Any]]] = {
     BROADCAST: Broadcast,
     BIND: Bind,
     UNBIND: Unbind,
+    NAME_OWNER: NameOwner,
 }
 """Each operation's number and the type of its command."""
 
@@ -426,7 +471,7 @@ OPS: Final[dict[type[Any], int]] = {kind: op for op, kind in TYPES.items()}
 DECODERS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
     op: msgspec.msgpack.Decoder(kind) for op, kind in TYPES.items()
 }
-INTERNAL_OPS: Final = frozenset({NEW_TERM, TICK, OWNER_GONE})
+INTERNAL_OPS: Final = frozenset({NEW_TERM, TICK, OWNER_GONE, NAME_OWNER})
 """Operations that only the leader itself may propose."""
 
 encode: Final = msgspec.msgpack.Encoder().encode

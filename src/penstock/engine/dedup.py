@@ -7,6 +7,7 @@ blocks and need not copy them.
 
 from __future__ import annotations
 
+from penstock.engine.memory import text_bytes
 from penstock.engine.timers import DEDUP_END, Timers
 
 _BLOCK_BITS = 10
@@ -19,16 +20,19 @@ DedupEntry = tuple[int, str, int]
 class DedupKeys:
     """The keys that a queue remembers."""
 
-    __slots__ = ("_blocks", "_head", "ids")
+    __slots__ = ("_blocks", "_head", "ids", "key_bytes")
 
     def __init__(self) -> None:
         self.ids: dict[str, int] = {}
+        self.key_bytes = 0
+        """What the texts of the keys cost in memory."""
         self._blocks: list[list[DedupEntry]] = []
         self._head = 0
 
     def remember(self, key: str, record_id: int, expires_us: int, queue_uid: int, timers: Timers) -> None:
         """Remember that ``key`` was put as ``record_id``."""
         self.ids[key] = record_id
+        self.key_bytes += text_bytes(key)
         if not self._blocks:
             timers.add(expires_us, (DEDUP_END, queue_uid))
         if not self._blocks or self._blocks[-1][-1][2] >> _BLOCK_BITS != record_id >> _BLOCK_BITS:
@@ -44,17 +48,29 @@ class DedupKeys:
                 timers.add(expires_us, (DEDUP_END, queue_uid))
                 break
             del self.ids[key]
+            self.key_bytes -= text_bytes(key)
             count += 1
             self._head += 1
             if self._head == len(self._blocks[0]):
                 del self._blocks[0]
                 self._head = 0
+        if not self.ids:
+            self.ids = {}  # a dictionary keeps the room it once had
         return count
 
     def stop(self, queue_uid: int, timers: Timers) -> None:
         """Its queue is gone: cancel the timer."""
         if self._blocks:
             timers.cancel(self._blocks[0][self._head][0], (DEDUP_END, queue_uid))
+
+    def free(self, count: int) -> bool:
+        """Let go of about ``count`` keys of a queue that is gone; true when none is left."""
+        for _ in range(min(count, len(self.ids))):
+            key, _id = self.ids.popitem()
+            self.key_bytes -= text_bytes(key)
+        while self._blocks and count > 0:
+            count -= len(self._blocks.pop())
+        return not self.ids and not self._blocks
 
     def freeze(self) -> list[list[DedupEntry]]:
         """The entries for a snapshot, as blocks that will not change any more."""

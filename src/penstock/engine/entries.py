@@ -17,6 +17,7 @@ from penstock.engine.commands import DECODERS
 
 ENTRY: Final = Struct("<qII")
 COMMAND: Final = Struct("<BBHIQQQ")
+_STAMP_BYTES: Final = 8
 COMMANDS_PER_ENTRY_MAX: Final = 65_535
 """So that a position fits the 16 bits it has in a fencing token."""
 
@@ -50,6 +51,11 @@ def encode_entry(entry: Entry) -> bytes:
         parts.append(pack(command.op, command.door, 0, len(body), command.owner, command.producer, command.request))
         parts.append(body)
     return b"".join(parts)
+
+
+def stamp_of(data: bytes) -> int | None:
+    """The log time of an entry, without reading the rest of it; None where it is too short to have one."""
+    return int.from_bytes(data[:_STAMP_BYTES], "little", signed=True) if len(data) >= _STAMP_BYTES else None
 
 
 def decode_entry(data: bytes) -> Entry | None:

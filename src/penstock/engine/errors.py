@@ -8,12 +8,13 @@ these stable codes, the text for people, and the figures that a door needs to sa
     Refusal
      ├─ the queue:    NO_SUCH_QUEUE, QUEUE_EXISTS, BAD_QUEUE_NAME, BAD_SETTINGS, SETTING_FIXED, DEFAULT_QUEUE,
      │                DEAD_LETTER_CYCLE, TOO_MANY_QUEUES
-     ├─ the policies: QUEUE_FULL (limit), PAYLOAD_TOO_LARGE (limit), KEY_OUT_OF_RANGE (min, max), DEDUP_FULL (limit)
+     ├─ the policies: QUEUE_FULL (limit), PAYLOAD_TOO_LARGE (limit), KEY_OUT_OF_RANGE (min, max), DEDUP_FULL (limit),
+     │                HEADERS_TOO_LARGE (limit)
      ├─ the record:   NO_SUCH_RECORD, LEASE_LOST, WRONG_STATE, TOO_MANY_LEASES (limit)
      ├─ the rest:     BAD_COMMAND, NO_SUCH_JOB, NO_SUCH_BINDING, BATCH_NOT_STAGED,
-     │                STAGE_FULL (limit), BATCH_INCOMPLETE (staged, announced)
+     │                STAGE_FULL (limit), BATCH_INCOMPLETE (staged, announced), REQUEST_REUSED
      └─ the node:     MEMORY_FULL, DISK_FULL, NOT_LEADER (leader id), OUTCOME_UNKNOWN, STOPPING, BAD_REQUEST,
-                      TOO_MANY_IN_FLIGHT, HISTORY_GONE (first index)
+                      TOO_MANY_IN_FLIGHT, HISTORY_GONE (first index), ANSWER_TOO_LARGE (bytes, limit)
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ QUEUE_FULL: Final = 10
 PAYLOAD_TOO_LARGE: Final = 11
 KEY_OUT_OF_RANGE: Final = 12
 DEDUP_FULL: Final = 13
+HEADERS_TOO_LARGE: Final = 14
 
 NO_SUCH_RECORD: Final = 20
 LEASE_LOST: Final = 21
@@ -47,6 +49,7 @@ NO_SUCH_BINDING: Final = 32
 BATCH_NOT_STAGED: Final = 33
 STAGE_FULL: Final = 34
 BATCH_INCOMPLETE: Final = 35
+REQUEST_REUSED: Final = 36
 
 MEMORY_FULL: Final = 100
 DISK_FULL: Final = 101
@@ -56,6 +59,8 @@ STOPPING: Final = 104
 BAD_REQUEST: Final = 105
 TOO_MANY_IN_FLIGHT: Final = 106
 HISTORY_GONE: Final = 107
+ANSWER_TOO_LARGE: Final = 108
+STAGING_FULL: Final = 109
 
 NAMES: Final[dict[int, str]] = {
     value: name for name, value in list(globals().items()) if name.isupper() and isinstance(value, int)

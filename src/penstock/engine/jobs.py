@@ -6,6 +6,7 @@ after a restart or on another leader.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -16,11 +17,13 @@ from penstock.engine.answers import Answer, Done, JobStarted
 from penstock.engine.commands import RECORDS_PER_COMMAND_MAX, CancelJob, Item, Redrive
 from penstock.engine.errors import Refusal
 from penstock.engine.managing import no_such_queue
+from penstock.engine.memory import JOBS, items_bytes
 from penstock.engine.operating import fits
-from penstock.engine.putting import Location, duplicate_row, place
+from penstock.engine.putting import duplicate_row, place
 from penstock.engine.queue import Queue
-from penstock.engine.records import LEASED, Record
+from penstock.engine.records import LEASED, Location, Record
 from penstock.engine.returning import transfer
+from penstock.engine.staged import Part
 from penstock.engine.state import State
 from penstock.engine.timers import JOB_STEP
 
@@ -43,7 +46,10 @@ class Slice(Struct, array_like=True, gc=False):
 
 
 class Job(Struct, array_like=True):
-    """A redrive (with ``redrive``) or a publication (with ``pieces``)."""
+    """A redrive (with ``redrive``) or a publication (with ``pieces`` and ``parts``).
+
+    The next piece is the last of the list, where it can be taken off at no cost.
+    """
 
     id: int
     redrive: Redrive | None = None
@@ -55,6 +61,10 @@ class Job(Struct, array_like=True):
     """Records that match but have no origin, or do not fit the queue they should go to."""
     due_us: int = 0
     done: bool = False
+    offset: int = 0
+    """How many records of the last piece are in their queue."""
+    parts: list[Part] = []
+    """What is not cut into pieces yet, the next part last. A snapshot has it as pieces."""
 
 
 def redrive(st: State, args: Redrive) -> Answer:
@@ -87,7 +97,7 @@ def cancel_job(st: State, args: CancelJob) -> Answer:
 def start_publication(st: State, job: Job) -> None:
     """Do the first slice of a publication at once, so that a small batch is visible with the entry that decides it."""
     st.jobs[job.id] = job
-    _publish_slice(st, job, RECORDS_PER_COMMAND_MAX)
+    st.spare -= _publish_slice(st, job, st.spare if st.rules else RECORDS_PER_COMMAND_MAX)
 
 
 def step(st: State, job_id: int) -> int:
@@ -174,32 +184,55 @@ def _target(st: State, record: Record, args: Redrive) -> Queue | None:
     return st.by_name.get(origin.queue) if origin is not None else None
 
 
+def pieces_of(part: Part) -> list[Slice]:
+    """A staged part as pieces, the first one last."""
+    cut = zip(reversed(part.puts), reversed(part.locations), strict=True)
+    return [Slice(name, part.index, items, locations) for (name, items), locations in cut]
+
+
+def remaining_pieces(job: Job) -> Iterator[Slice]:
+    """The pieces that a publication has yet to put, in order; the first may have been put in part."""
+    yield from reversed(job.pieces)
+    for part in reversed(job.parts):
+        yield from reversed(pieces_of(part))
+
+
 def _publish_slice(st: State, job: Job, room: int) -> int:
     moved = 0
-    while job.pieces and moved < room:
-        piece = job.pieces[0]
-        fit = room - moved
-        items, rest = piece.items[:fit], piece.items[fit:]
-        moved += len(items)
-        left = [Slice(piece.queue, piece.index, rest, piece.locations[fit:])] if rest else []
-        job.pieces = [*left, *job.pieces[1:]]
-        queue = st.by_name.get(piece.queue)
-        if queue is None:
-            job.skipped += len(items)  # its queue was deleted after the decision
+    while moved < room and (job.pieces or job.parts):
+        if not job.pieces:
+            job.pieces = pieces_of(job.parts.pop())
             continue
-        for item, location in zip(items, piece.locations, strict=False):
-            first_id = _known(queue, item)
-            if first_id is None:
-                place(st, queue, item, 0, piece.index, location)
-            else:
-                duplicate_row(st, queue, item, first_id)
-        st.woken.add(queue.name)
+        piece, start = job.pieces[-1], job.offset
+        end = min(len(piece.items), start + room - moved)
+        moved += end - start
+        job.offset = end
+        if end == len(piece.items):
+            job.pieces.pop()
+            st.memory.change(JOBS, -items_bytes([(piece.queue, piece.items)]))
+            job.offset = 0
+        _publish_items(st, job, piece, start, end)
     job.moved += moved
-    if job.pieces:
+    if job.pieces or job.parts:
         _again(st, job, 0)
     else:
         _finish(st, job)
     return moved
+
+
+def _publish_items(st: State, job: Job, piece: Slice, start: int, end: int) -> None:
+    queue = st.by_name.get(piece.queue)
+    if queue is None:
+        job.skipped += end - start  # its queue was deleted after the decision
+        return
+    for number in range(start, end):
+        item = piece.items[number]
+        first_id = _known(queue, item)
+        if first_id is None:
+            place(st, queue, item, 0, piece.index, piece.locations[number])
+        else:
+            duplicate_row(st, queue, item, first_id)
+    st.woken.add(queue.name)
 
 
 def _known(queue: Queue, item: Item) -> int | None:

@@ -50,6 +50,7 @@ PUBLISHED: Final = 34
 ABORTED: Final = 35
 NEW_TERM: Final = 40
 OWNER_GONE: Final = 41
+OWNER_NAMED: Final = 42
 UNREADABLE: Final = 50
 
 KINDS: Final[dict[int, tuple[str, str]]] = {
@@ -64,16 +65,16 @@ KINDS: Final[dict[int, tuple[str, str]]] = {
     AVAILABLE: ("available", "its delay ended"),
     TAKEN: ("taken", "value: the lease's deadline, 0 bound to the connection"),
     ACKED: ("acked", ""),
-    RETURNED: ("returned", "value: when it becomes available, 0 at once"),
+    RETURNED: ("returned", "value: when it becomes available, 0 at once; payload: the text of the failure"),
     EXTENDED: ("extended", "value: the new deadline"),
-    BURIED: ("buried", ""),
+    BURIED: ("buried", "payload: the text of the failure"),
     KICKED: ("kicked", ""),
     EDITED: ("edited", "value: when it becomes available, 0 at once"),
     EXPIRED: ("expired", ""),
-    DEAD_LETTERED: ("dead-lettered", "other: the record it became"),
+    DEAD_LETTERED: ("dead-lettered", "other: the record it became; payload: the text of the failure"),
     DELETED: ("deleted", ""),
     MOVED_OUT: ("moved out", "other: the record it became"),
-    MOVED_IN: ("moved in", "other: the record it was"),
+    MOVED_IN: ("moved in", "other: the record it was; payload: the text of its last failure, by rules 3"),
     BROADCAST: ("broadcast", "value: the channel; payload: the body; headers: the tag"),
     BOUND: ("bound", "payload: the binding's name"),
     UNBOUND: ("unbound", "payload: the binding's name"),
@@ -81,10 +82,14 @@ KINDS: Final[dict[int, tuple[str, str]]] = {
     PUBLISHED: ("published", "value: the batch; key: how many records"),
     ABORTED: ("aborted", "value: the batch"),
     NEW_TERM: ("new term", "value: the leader"),
-    OWNER_GONE: ("owner gone", ""),
+    OWNER_GONE: ("owner gone", "owner: the connection that ended, by rules 3"),
+    OWNER_NAMED: ("owner named", "payload: the name of the connection that is the owner"),
     UNREADABLE: ("unreadable", "the command could not be decoded and changed nothing"),
 }
 """Each kind's name, and what it says beyond the common columns."""
+
+TEXT_KINDS: Final = frozenset({RETURNED, BURIED, DEAD_LETTERED, MOVED_IN})
+"""Kinds whose payload is a text for people, and not the payload of a message. It is empty where none was given."""
 
 REASON_NACK: Final = 1
 REASON_RELEASE: Final = 2

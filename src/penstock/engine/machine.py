@@ -19,6 +19,7 @@ from penstock.engine import (
     jobs,
     managing,
     operating,
+    owners,
     putting,
     returning,
     staging,
@@ -31,6 +32,7 @@ from penstock.engine.answers import Answer, Done
 from penstock.engine.entries import COMMAND, ENTRY, Command, Entry
 from penstock.engine.errors import Refusal
 from penstock.engine.producers import TakenBefore, forget_silent, hear
+from penstock.engine.records import NO_EXTRAS
 from penstock.engine.state import OWNER_TERM_SHIFT as OWNER_TERM_SHIFT
 from penstock.engine.state import POSITION_BITS, State
 from penstock.engine.timers import OWNER_END
@@ -38,22 +40,37 @@ from penstock.engine.timers import OWNER_END
 Handler = Callable[[State, Any], Answer]
 
 
+JUMP_US_MAX: Final = 24 * 3600 * 1_000_000
+"""A longer time between the last entry of a term and the first of the next is taken for a wrong clock."""
+
+
 def _new_term(st: State, args: c.NewTerm) -> Answer:
     st.row(j.NEW_TERM, value=min(args.leader, c.INT64_MAX))
+    if st.stamp_us - st.previous_stamp_us > JUMP_US_MAX:
+        st.kept_since_us = st.stamp_us
     st.payload_bytes_max, st.queues_max = args.payload_bytes_max, args.queues_max
+    st.rules = max(st.rules, args.rules)
+    st.staged_for_us = args.staged_ms * 1000
+    owners.forget_earlier_terms(st)
     for number in sorted(st.owners):
         if number >> OWNER_TERM_SHIFT < st.term:
             st.timers.add_soon((OWNER_END, number))
     return Done()
 
 
-def _tick(_st: State, _args: c.Tick) -> Answer:
+def _tick(st: State, args: c.Tick) -> Answer:
+    if args.wall_us:
+        st.wall_offset_us = st.stamp_us - args.wall_us
     return Done()
 
 
 def _owner_gone(st: State, args: c.OwnerGone) -> Answer:
-    count = firing.release_owner(st, args.owner, j.REASON_DISCONNECT)
-    if count:
+    had_name = owners.forget_owner_name(st, args.owner)
+    count = firing.owner_gone(st, args.owner)
+    says_who = st.rules >= c.RULES_OF_NAMES
+    if says_who:
+        st.owner = args.owner
+    if count or (had_name and says_who):
         st.row(j.OWNER_GONE)
     return Done(count)
 
@@ -87,6 +104,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     c.BROADCAST: topics.broadcast,
     c.BIND: topics.bind,
     c.UNBIND: topics.unbind,
+    c.NAME_OWNER: owners.name_owner,
 }
 """What carries out each operation."""
 
@@ -104,10 +122,14 @@ class Engine:
         st.index, st.term = index, term
         st.n = st.item = st.door = st.owner = 0
         st.position = index << POSITION_BITS
+        st.spare = c.RECORDS_PER_COMMAND_MAX
         st.body, st.body_offset = b"", ENTRY.size
+        if st.leases_ended:
+            st.leases_ended.clear()
         if entry is None:
             st.row(j.UNREADABLE)
             return []
+        st.previous_stamp_us = st.stamp_us
         # Stamps never fall; a leader sees to that, but apply is total.
         st.stamp_us = max(st.stamp_us, entry.stamp_us)
         if st.timers.any_due(st.stamp_us):
@@ -154,7 +176,7 @@ class Engine:
 def _once(st: State, command: Command, handler: Handler) -> Answer:
     """Carry out a producer's request, or answer as before if it was done already."""
     producer = hear(st.producers, command.producer, st.stamp_us)
-    before = producer.recall(command.request)
+    before = producer.recall(command)
     if isinstance(before, TakenBefore):
         return _taken_again(st, before)
     if before is not None:
@@ -163,24 +185,25 @@ def _once(st: State, command: Command, handler: Handler) -> Answer:
     answer = handler(st, command.args)
     if isinstance(answer, answers.Taken) and not answer.records:
         return answer  # a take that found nothing may be tried again under its number
-    producer.keep(command.request, getattr(command.args, "queue", ""), answer)
+    st.producers.keep(producer, command, answer, st.rules >= c.RULES_OF_BYTES)
     return answer
 
 
 def _taken_again(st: State, before: TakenBefore) -> Answer:
     """The records that a repeated take got the first time, as far as they are still held under its token."""
-    queue = st.by_name.get(before.queue)
+    queue = st.by_uid.get(before.queue_uid) if before.queue_uid else st.by_name.get(before.queue)
     deliveries = []
     for record_id in before.ids:
         record = returning.held(queue, record_id, before.token) if queue is not None else None
         if record is not None and record.lease is not None and record.tries is not None:
-            headers = record.extras.headers if record.extras is not None else b""
+            extras = record.extras or NO_EXTRAS
             deliveries.append(
                 answers.Delivery(
                     *(record.id, record.key, record.payload, record.tries.deliveries, record.published_us),
-                    headers,
+                    extras.headers,
                     record.lease.until_us,
+                    extras.failure,
                 )
             )
-    taken = answers.Taken(before.token, deliveries)
+    taken = answers.Taken(before.token, deliveries, before.queue_uid)
     return taken if before.acked is None else answers.AckTaken(before.acked, taken)

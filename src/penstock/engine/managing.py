@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +24,7 @@ from penstock.engine.commands import (
     QueueSettings,
 )
 from penstock.engine.errors import Refusal
+from penstock.engine.memory import NAME_BYTES, NAMES, text_bytes
 from penstock.engine.names import DEFAULT_QUEUE, is_queue_name
 from penstock.engine.order import KeyOrder
 from penstock.engine.queue import Queue
@@ -93,6 +96,8 @@ def _dead_letter_cycle(st: State, name: str, target: str | None) -> Refusal | No
 
 
 FORMER_NAMES_MAX: Final = 10_000
+FREED_PER_STEP: Final = 1_000
+"""Records, leases or keys of a purged or deleted queue that are freed in one step."""
 
 
 def change_queue(st: State, args: ChangeQueue) -> Answer:
@@ -123,23 +128,45 @@ def delete_queue(st: State, args: DeleteQueue) -> Answer:
     del st.by_uid[queue.uid]
     count = sum(queue.counts)
     queue.dedup.stop(queue.uid, st.timers)
-    for name, group in queue.leases.items():
-        if name[1]:
-            st.timers.cancel(name[1], (LEASE_END, queue.uid, *name))
-        owner = st.owners.get(group.owner)
-        if owner is not None and (queue.uid, name) in owner.groups:
-            owner.groups.discard((queue.uid, name))
-            owner.leases -= group.left
-            if not owner.groups:
-                del st.owners[group.owner]
-    st.former_names[queue.uid] = queue.name
-    if len(st.former_names) > FORMER_NAMES_MAX:
-        del st.former_names[next(iter(st.former_names))]
+    for number in queue.holders:
+        st.owners[number].forget_queue(queue.uid)
+        if not st.owners[number].queues:
+            del st.owners[number]
+    remember_name(st, queue.uid, queue.name)
     st.row(j.QUEUE_DELETED, queue.uid, value=queue.next_id - 1, payload=st.locate(queue.name.encode()))
     st.woken.add(queue.name)  # who waits for its records must be told
-    for layer in (queue.table.chunks, *queue.purged):
+    layers = [queue.set_aside(count), *queue.purged]
+    queue.counts = [0, 0, 0, 0]
+    queue.table = ChunkTable()
+    st.leaving[queue.uid] = queue
+    for layer in layers:
         st.trash.append(_sweeper(st, queue, layer, keep=False))
+    st.trash.append(_freer(st, queue))
     return Done(count)
+
+
+def _freer(st: State, queue: Queue) -> Callable[[], bool]:
+    """Free what a deleted queue holds besides its records, with the timers of its leases."""
+
+    def free() -> bool:
+        for _ in range(min(FREED_PER_STEP, len(queue.leases))):
+            name, _group = queue.leases.popitem()
+            if name[1]:
+                st.timers.cancel(name[1], (LEASE_END, queue.uid, *name))
+        queue.stale.add(queue)
+        parts = (queue.order.free(FREED_PER_STEP), queue.dedup.free(FREED_PER_STEP), queue.buried.free())
+        return not queue.leases and all(parts)
+
+    return free
+
+
+def remember_name(st: State, uid: int, name: str) -> None:
+    """Keep the name of a queue that is gone, for readers of old events; the oldest one is forgotten for it."""
+    st.former_names[uid] = name
+    st.memory.change(NAMES, NAME_BYTES + text_bytes(name))
+    if len(st.former_names) > FORMER_NAMES_MAX:
+        forgotten = st.former_names.pop(next(iter(st.former_names)))
+        st.memory.change(NAMES, -NAME_BYTES - text_bytes(forgotten))
 
 
 def purge(st: State, args: Purge) -> Answer:
@@ -149,10 +176,11 @@ def purge(st: State, args: Purge) -> Answer:
         return no_such_queue(args.queue)
     count = queue.counts[READY] + queue.counts[DELAYED]
     if count:
-        layer = queue.table.chunks
+        layer = queue.set_aside(count)
         if sum(queue.counts) > count:
             queue.purged.append(layer)
         queue.table = ChunkTable()
+        st.trash.append(partial(queue.order.free, FREED_PER_STEP))
         queue.order = KeyOrder(queue.settings.descending)
         queue.counts[READY] = queue.counts[DELAYED] = 0
         queue.totals.ended_otherwise += count
@@ -167,16 +195,22 @@ def _sweeper(st: State, queue: Queue, layer: dict[int, Chunk], keep: bool) -> An
     def sweep() -> bool:
         if layer:
             _, chunk = layer.popitem()
+            queue.unswept_chunks -= 1
             for record in chunk.slots:
                 if record is None:
                     continue
                 if not keep or record.state in (READY, DELAYED):
                     st.forget_timers(queue.uid, record)
-                    queue.payload_bytes -= len(record.payload)
+                    queue.count_out(record)
+                    queue.unswept_records -= 1
                 else:
                     queue.table.add(record)
         if not layer:
             queue.purged = [other for other in queue.purged if other is not layer]
+            queue.unswept = [other for other in queue.unswept if other is not layer]
+        queue.stale.add(queue)
+        if not queue.unswept and st.leaving.pop(queue.uid, None) is not None:
+            st.memory.forget(queue)
         return not layer
 
     return sweep

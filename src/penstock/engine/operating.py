@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import msgspec
 
 from penstock.engine import errors as e
@@ -12,7 +14,7 @@ from penstock.engine.errors import Refusal
 from penstock.engine.managing import no_such_queue
 from penstock.engine.queue import Queue
 from penstock.engine.records import BURIED, DELAYED, LEASED, NO_EXTRAS, READY, Record
-from penstock.engine.returning import bury, held, transfer
+from penstock.engine.returning import bury, failure_of, held, transfer
 from penstock.engine.state import State
 from penstock.engine.timers import DELAY_END, EXPIRY
 
@@ -22,13 +24,17 @@ def bury_records(st: State, args: Bury) -> Answer:
     queue = st.by_name.get(args.queue)
     if queue is None:
         return no_such_queue(args.queue)
+    failure = failure_of(st, args.failure)
+    if isinstance(failure, Refusal):
+        return failure
     lost = []
     for position, (record_id, token) in enumerate(args.handles):
         record = held(queue, record_id, token) if token else queue.get(record_id)
         if record is None or record.state == BURIED:
             lost.append(position)
         else:
-            bury(st, queue, record, j.REASON_HOLDER if token else j.REASON_OPERATOR)
+            reason = j.REASON_HOLDER if token else j.REASON_OPERATOR
+            bury(st, queue, record, reason, failure.place, failure.text)
     return Handled(len(args.handles) - len(lost), lost)
 
 
@@ -39,7 +45,8 @@ def kick(st: State, args: Kick) -> Answer:
         return no_such_queue(args.queue)
     named = {record.id: record for record in map(queue.get, args.ids) if record is not None}
     if args.count:
-        named |= {record.id: record for record in first_in_state(queue, BURIED, args.count)}
+        first = list(islice(queue.buried.from_value(0), args.count))
+        named |= {record.id: record for record in map(queue.get, first) if record is not None}
     size_max = queue.settings.size_max
     count = 0
     for record in named.values():
@@ -65,18 +72,6 @@ def _make_ready(st: State, queue: Queue, record: Record) -> None:
     queue.change(record, ready)
     st.woken.add(queue.name)
     st.record_row(j.KICKED, queue, ready)
-
-
-def first_in_state(queue: Queue, state: int, count: int) -> list[Record]:
-    """The first records in a state, in the order of their ids."""
-    found: list[Record] = []
-    if queue.counts[state]:
-        for record in queue.scan(0):
-            if record.state == state:
-                found.append(record)
-                if len(found) == min(count, queue.counts[state]):
-                    break
-    return found
 
 
 def edit(st: State, args: Edit) -> Answer:
@@ -112,7 +107,8 @@ def edit(st: State, args: Edit) -> Answer:
 
 def delete(st: State, args: Delete) -> Answer:
     """End records in any state, whoever holds them."""
-    queue = st.by_name.get(args.queue)
+    named = st.by_name.get(args.queue)
+    queue = st.by_uid.get(args.uid, named) if args.uid else named
     if queue is None:
         return no_such_queue(args.queue)
     lost = []

@@ -95,6 +95,11 @@ class KeyOrder:
         self._keys = 0
         self._heap: list[int] = []
 
+    @property
+    def keys(self) -> int:
+        """How many different keys the ready records have."""
+        return self._keys
+
     def append(self, record: Record) -> None:
         """Add a record whose place is greater than that of every other record of its key."""
         key = record.key if self._ascending else -record.key
@@ -203,6 +208,21 @@ class KeyOrder:
                     self._keys -= 1
                     heappop(heap)
         return taken
+
+    def free(self, count: int) -> bool:
+        """Let go of about ``count`` records of an order that nobody uses any more; true when none is left."""
+        for shard in self._shards:
+            while shard and count > 0:
+                key, bucket = shard.popitem()
+                count -= 1
+                if isinstance(bucket, Blocks) and len(bucket.blocks) > 1:
+                    count -= len(bucket.blocks.pop())
+                    shard[key] = bucket
+                else:
+                    self._keys -= 1
+                    count -= 0 if isinstance(bucket, Record) else BLOCK_RECORDS
+        del self._heap[-max(count, 1000) :]
+        return not self._keys and not self._heap
 
     def walk(self) -> Iterator[Record]:
         """The records in order, without touching them: a best-first walk over the heap, lazily."""

@@ -1,24 +1,33 @@
 """Putting records into queues: the policies, deduplication, delays and expiry.
 
-A repeat by deduplication key is recognised before the policies are asked; then size, key range and payload are checked,
-in this order, and the first that is violated is reported.
+A repeat by deduplication key is recognised before the policies are asked; then size, key range, payload, headers and
+the memory of keys are checked, in this order, and the first that is violated is reported.
 """
 
 from __future__ import annotations
-
-from msgspec import Struct
 
 from penstock.engine import errors as e
 from penstock.engine import journal as j
 from penstock.engine.answers import Answer, PutAnswer, PutManyAnswer
 from penstock.engine.chunks import CHUNK_BITS, CHUNK_SLOTS
-from penstock.engine.commands import NO_RAW, RECORDS_PER_COMMAND_MAX, Item, Options, Put, PutMany, QueueSettings
+from penstock.engine.commands import (
+    HEADERS_BYTES_MAX,
+    NO_RAW,
+    RECORDS_PER_COMMAND_MAX,
+    RULES_OF_BYTES,
+    Item,
+    Options,
+    Put,
+    PutMany,
+    QueueSettings,
+)
 from penstock.engine.errors import Refusal
 from penstock.engine.journal import ROW
+from penstock.engine.locating import LARGE_BYTES, NEAR_BYTES, find_part
 from penstock.engine.managing import add_queue, no_such_queue
 from penstock.engine.queue import Queue
-from penstock.engine.records import DELAYED, READY, Extras, Record
-from penstock.engine.state import FIND_SLACK_BYTES, State
+from penstock.engine.records import DELAYED, READY, Extras, Location, Record
+from penstock.engine.state import State
 from penstock.engine.timers import DELAY_END, EXPIRY
 
 
@@ -54,7 +63,7 @@ def put(st: State, args: Put) -> Answer:
                 duplicate_row(st, queue, item, figure)
     if count:
         st.woken.add(queue.name)
-    return PutAnswer(first, count, exceptions)
+    return PutAnswer(first, count, exceptions, queue.uid)
 
 
 def _put_plain(st: State, queue: Queue, items: list[Item]) -> PutAnswer:
@@ -63,7 +72,7 @@ def _put_plain(st: State, queue: Queue, items: list[Item]) -> PutAnswer:
     place_drawn = queue.next_place
     stamp_us, index, n, door, owner, uid = st.stamp_us, st.index, st.n, st.door, st.owner, queue.uid
     item_number = st.item
-    find, body_offset = st.body.find, st.body_offset
+    body, find, body_offset = st.body, st.body.find, st.body_offset
     append_ready, append_row, pack = queue.order.append, st.rows.append, ROW.pack
     table = queue.table
     slots: list[Record | None] = []
@@ -82,9 +91,9 @@ def _put_plain(st: State, queue: Queue, items: list[Item]) -> PutAnswer:
         slots[slot] = record
         chunk.live += 1
         append_ready(record)
-        found = find(payload, start, start + length + FIND_SLACK_BYTES)
+        found = find(payload, start, start + length + NEAR_BYTES) if length < LARGE_BYTES else -1
         if found < 0:
-            found = find(payload, start)
+            found = find_part(body, payload, start)
         start = found + length
         append_row(
             pack(
@@ -101,9 +110,10 @@ def _put_plain(st: State, queue: Queue, items: list[Item]) -> PutAnswer:
     queue.next_id, queue.next_place = record_id, place_drawn
     queue.counts[READY] += count
     queue.payload_bytes += payload_bytes
+    queue.stale.add(queue)
     queue.totals.put += count
     st.woken.add(queue.name)
-    return PutAnswer(first, count)
+    return PutAnswer(first, count, [], uid)
 
 
 def judge(st: State, queue: Queue, item: Item, waiting: int = 0, waiting_keys: int = 0) -> tuple[int, int]:
@@ -129,19 +139,19 @@ def judge(st: State, queue: Queue, item: Item, waiting: int = 0, waiting_keys: i
         return e.PAYLOAD_TOO_LARGE, st.payload_bytes_max
     if (
         options is not None
+        and options.headers is not NO_RAW
+        and st.rules >= RULES_OF_BYTES
+        and memoryview(options.headers).nbytes > HEADERS_BYTES_MAX
+    ):
+        return e.HEADERS_TOO_LARGE, HEADERS_BYTES_MAX
+    if (
+        options is not None
         and options.dedup_key is not None
         and settings.dedup_window_ms
         and len(queue.dedup.ids) + waiting_keys >= settings.dedup_keys_max
     ):
         return e.DEDUP_FULL, settings.dedup_keys_max
     return -1, 0
-
-
-class Location(Struct, array_like=True, gc=False):
-    """Where an item's payload and headers lie in an entry, each as (offset, length)."""
-
-    payload: tuple[int, int]
-    headers: tuple[int, int]
 
 
 def locate(st: State, payload: bytes, headers: bytes, start: int) -> tuple[tuple[int, int], tuple[int, int], int]:
@@ -157,15 +167,24 @@ def locate(st: State, payload: bytes, headers: bytes, start: int) -> tuple[tuple
 
 
 def place(
-    st: State, queue: Queue, item: Item, start: int = 0, index: int | None = None, location: Location | None = None
+    st: State,
+    queue: Queue,
+    item: Item,
+    start: int = 0,
+    index: int | None = None,
+    location: Location | None = None,
+    shared_headers: bytes | None = None,
 ) -> int:
     """Put an item that was judged fit; returns where in the command's body the search for the next may start.
 
-    An item that came with an earlier entry brings that one's index and its location there.
+    An item that came with an earlier entry brings that one's index and its location there. One that is put into several
+    places by this command brings its headers, so that all copies share them as they share the payload.
     """
     record_id = queue.next_id
     queue.next_id = record_id + 1
     extras = _extras(st, queue, item.options)
+    if extras is not None and shared_headers is not None:
+        extras.headers, extras.shared = shared_headers, st.position
     state = DELAYED if extras is not None and extras.available_at_us > st.stamp_us else READY
     drawn = queue.draw_place()
     drawn = record_id if drawn == record_id else drawn  # one integer serves as both, as in _put_plain
@@ -203,12 +222,20 @@ def _extras(st: State, queue: Queue, options: Options | None) -> Extras | None:
     default_ms = queue.settings.expires_ms
     if options is None:
         return Extras(expires_at_us=st.stamp_us + default_ms * 1000) if default_ms else None
-    available_us = max(options.available_at_us, st.stamp_us + options.delay_ms * 1000 if options.delay_ms else 0)
-    expires_ms = options.expires_ms or (0 if options.expires_at_us else default_ms)
-    expiries = [options.expires_at_us, st.stamp_us + expires_ms * 1000 if expires_ms else 0]
+    now_us, available_us, expires_us, expires_ms = st.stamp_us, 0, 0, options.expires_ms
+    if options.delay_ms:
+        available_us = now_us + options.delay_ms * 1000
+    if options.available_at_us:
+        available_us = max(available_us, st.from_wall(options.available_at_us))
+    if options.expires_at_us:
+        expires_us = st.from_wall(options.expires_at_us)
+        if expires_ms:
+            expires_us = min(expires_us, now_us + expires_ms * 1000)
+    elif expires_ms or default_ms:
+        expires_us = now_us + (expires_ms or default_ms) * 1000
     return Extras(
-        available_us if available_us > st.stamp_us else 0,
-        min((us for us in expiries if us), default=0),
+        available_us if available_us > now_us else 0,
+        expires_us,
         options.lease_ms,
         headers_of(options),
         options.dedup_key,
@@ -229,6 +256,9 @@ def put_many(st: State, args: PutMany) -> Answer:
     total = sum(len(items) for _, items in args.puts)
     if total > RECORDS_PER_COMMAND_MAX:
         return Refusal(e.BAD_COMMAND, f"{total} records are more than {RECORDS_PER_COMMAND_MAX}")
+    refusal = empty_group(st, args.puts)
+    if refusal is not None:
+        return refusal
     verdicts: list[list[tuple[int, int]]] = []
     waiting: dict[str, int] = {}
     fresh_keys: dict[str, set[str]] = {}
@@ -256,6 +286,15 @@ def put_many(st: State, args: PutMany) -> Answer:
     return _put_all(st, args, verdicts)
 
 
+def empty_group(st: State, puts: list[tuple[str, list[Item]]]) -> Refusal | None:
+    """The refusal of puts of which a group has no records, if one has none: it would cost work and bring nothing."""
+    if st.rules:
+        for number, (name, items) in enumerate(puts):
+            if not items:
+                return Refusal(e.BAD_COMMAND, f"group {number}, for queue {name!r}, has no records; leave it out")
+    return None
+
+
 def _put_all(st: State, args: PutMany, verdicts: list[list[tuple[int, int]]]) -> PutManyAnswer:
     puts = []
     start = 0
@@ -275,7 +314,7 @@ def _put_all(st: State, args: PutMany, verdicts: list[list[tuple[int, int]]]) ->
                 duplicate_row(st, queue, item, first_id)
         if count:
             st.woken.add(name)
-        puts.append(PutAnswer(first, count, exceptions))
+        puts.append(PutAnswer(first, count, exceptions, queue.uid))
     return PutManyAnswer(puts)
 
 
@@ -288,6 +327,8 @@ def refuse_put(queue: Queue, code: int, figure: int, position: int) -> Refusal:
     texts = {
         e.QUEUE_FULL: f"queue {queue.name!r} holds its {figure} records",
         e.PAYLOAD_TOO_LARGE: f"a payload is longer than {figure} bytes",
-        e.DEDUP_FULL: f"queue {queue.name!r} remembers its {figure} deduplication keys",
+        e.HEADERS_TOO_LARGE: f"the headers of a message are longer than {figure} bytes",
+        e.DEDUP_FULL: f"queue {queue.name!r} remembers {figure} deduplication keys, the maximum of its setting "
+        "dedup_keys_max; raise that, or shorten dedup_window_ms",
     }
     return Refusal(code, texts[code], (figure, position))

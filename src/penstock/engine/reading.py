@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
 from penstock.engine import errors as e
+from penstock.engine.chunks import CHUNK_BITS
 from penstock.engine.commands import BYTES_PER_ANSWER_MAX
 from penstock.engine.errors import Refusal
 from penstock.engine.managing import no_such_queue
+from penstock.engine.memory import STAGED_BYTES, text_bytes
 from penstock.engine.queue import Queue
-from penstock.engine.records import DELAYED, NO_EXTRAS, NO_TRIES, READY, Record
+from penstock.engine.records import BURIED, NO_EXTRAS, NO_TRIES, Record, content_bytes
+from penstock.engine.staged import Batch
 from penstock.engine.state import State
-from penstock.engine.views import BindingView, JobView, Page, QueueView, RecordView
+from penstock.engine.views import BindingView, JobView, Page, QueueView, RecordView, StagedView
 
-SCANNED_PER_PAGE_MAX: Final = 10_000
+SCANNED_PER_PAGE_MAX: Final = 2_000
 """A page looks at no more records than this, so that reading never stops the service."""
+CHUNKS_PER_PAGE_MAX: Final = 64
+"""Nor into more chunks, of which each may hold but one record."""
+STAGED_BATCHES_LISTED_MAX: Final = 10_000
 
 
-def list_queues(st: State) -> list[QueueView]:
-    """All queues, in the order in which they were made."""
-    return [view_queue(queue) for _, queue in sorted(st.by_uid.items())]
+def list_queues(st: State) -> Iterator[QueueView]:
+    """All queues in the order in which they were made; one that is deleted while they are listed is left out."""
+    for uid in sorted(st.by_uid):
+        queue = st.by_uid.get(uid)
+        if queue is not None:
+            yield view_queue(queue)
 
 
 def show_queue(st: State, name: str) -> QueueView | Refusal:
@@ -43,7 +53,7 @@ def view_queue(queue: Queue) -> QueueView:
         leased,
         buried,
         queue.payload_bytes,
-        _oldest_us(queue),
+        queue.oldest_us(),
         totals.put,
         totals.delivered,
         totals.acked,
@@ -51,20 +61,12 @@ def view_queue(queue: Queue) -> QueueView:
         totals.expired,
         totals.dead_lettered,
         totals.ended_otherwise,
+        len(queue.dedup.ids),
     )
 
 
-def _oldest_us(queue: Queue) -> int:
-    if not queue.counts[READY] and not queue.counts[DELAYED]:
-        return 0
-    for record in islice(queue.scan(0), SCANNED_PER_PAGE_MAX):
-        if record.state in (READY, DELAYED):
-            return record.published_us
-    return 0
-
-
-def view_record(record: Record) -> RecordView:
-    """A record with all that is known of it."""
+def view_record(st: State, record: Record) -> RecordView:
+    """A record with all that is known of it; its points in time as the wall clock shows them."""
     tries, extras, lease = record.tries or NO_TRIES, record.extras or NO_EXTRAS, record.lease
     return RecordView(
         record.id,
@@ -72,14 +74,14 @@ def view_record(record: Record) -> RecordView:
         record.payload,
         record.state,
         record.place,
-        record.published_us,
+        st.to_wall(record.published_us),
         tries.deliveries,
         tries.failures,
         tries.releases,
         tries.timeouts,
-        extras.available_at_us,
-        extras.expires_at_us,
-        lease.until_us if lease is not None else 0,
+        st.to_wall(extras.available_at_us),
+        st.to_wall(extras.expires_at_us),
+        st.to_wall(lease.until_us) if lease is not None else 0,
         lease.token if lease is not None else 0,
         lease.owner if lease is not None else 0,
         extras.headers,
@@ -87,6 +89,8 @@ def view_record(record: Record) -> RecordView:
         extras.reason,
         extras.origin,
         extras.lease_ms,
+        extras.failure,
+        st.owner_names.get(lease.owner, "") if lease is not None else "",
     )
 
 
@@ -98,10 +102,10 @@ def peek(st: State, name: str, count: int) -> list[RecordView] | Refusal:
     found: list[RecordView] = []
     size = 0
     for record in islice(queue.order.walk(), count):
-        size += len(record.payload)
+        size += content_bytes(record)
         if found and size > BYTES_PER_ANSWER_MAX:
             break
-        found.append(view_record(record))
+        found.append(view_record(st, record))
     return found
 
 
@@ -113,7 +117,7 @@ def get(st: State, name: str, record_id: int) -> RecordView | Refusal:
     record = queue.get(record_id)
     if record is None:
         return Refusal(e.NO_SUCH_RECORD, f"queue {name!r} has no record {record_id}")
-    return view_record(record)
+    return view_record(st, record)
 
 
 def browse(
@@ -124,17 +128,38 @@ def browse(
     if queue is None:
         return no_such_queue(name)
     found: list[RecordView] = []
+    if state is not None and (not 0 <= state < len(queue.counts) or not queue.counts[state]):
+        return Page(found, 0)
     size = 0
-    for scanned, record in enumerate(queue.scan(cursor)):
-        if len(found) == count or scanned == SCANNED_PER_PAGE_MAX or size > BYTES_PER_ANSWER_MAX:
+    for scanned, record in enumerate(_candidates(queue, state, cursor)):
+        if isinstance(record, int):
+            return Page(found, record)
+        if len(found) == count or scanned == SCANNED_PER_PAGE_MAX:
             return Page(found, record.id)
         if state is not None and record.state != state:
             continue
         if key_range is not None and not key_range[0] <= record.key <= key_range[1]:
             continue
-        found.append(view_record(record))
-        size += len(record.payload)
+        size += content_bytes(record)
+        if found and size > BYTES_PER_ANSWER_MAX:
+            return Page(found, record.id)
+        found.append(view_record(st, record))
     return Page(found, 0)
+
+
+def _candidates(queue: Queue, state: int | None, cursor: int) -> Iterator[Record | int]:
+    """The records that may be in a state, from a cursor on; at the end of what a page may cost, where to continue."""
+    if state == BURIED:
+        for record_id in queue.buried.from_value(cursor):
+            record = queue.get(record_id)
+            if record is not None:
+                yield record
+        return
+    for looked_into, number in enumerate(queue.chunk_numbers(cursor)):
+        if looked_into == CHUNKS_PER_PAGE_MAX:
+            yield number << CHUNK_BITS
+            return
+        yield from queue.scan_chunk(number, cursor)
 
 
 def list_jobs(st: State) -> list[JobView]:
@@ -146,6 +171,33 @@ def list_jobs(st: State) -> list[JobView]:
     ]
 
 
-def list_bindings(st: State) -> list[BindingView]:
-    """The bindings, by name."""
-    return [st.bindings[name] for name in sorted(st.bindings)]
+def list_bindings(st: State) -> Iterator[BindingView]:
+    """The bindings by name; one that is removed while they are listed is left out."""
+    for name in sorted(st.bindings):
+        binding = st.bindings.get(name)
+        if binding is not None:
+            yield binding
+
+
+def list_staged(st: State) -> Iterator[StagedView]:
+    """The batches that are staged, up to a limit; a batch that goes while they are listed is left out."""
+    names = ((query, number) for query, batches in st.staged.queries.items() for number in batches)
+    for query, number in list(islice(names, STAGED_BATCHES_LISTED_MAX)):
+        batch = st.staged.batch(query, number)
+        if batch is not None:
+            yield _view_staged(st, query, number, batch)
+
+
+def _view_staged(st: State, query: str, number: int, batch: Batch) -> StagedView:
+    attempts = list(batch.attempts.values())
+    each_bytes = STAGED_BYTES + text_bytes(query)
+    return StagedView(
+        query,
+        number,
+        len({staged.partition for staged in attempts}),
+        len(attempts),
+        sum(staged.records for staged in attempts),
+        sum(each_bytes + staged.parts_bytes for staged in attempts),
+        st.to_wall(min(staged.began_us for staged in attempts)),
+        st.to_wall(min(staged.ends_us for staged in attempts)),
+    )

@@ -26,6 +26,7 @@ READY: Final = 0
 DELAYED: Final = 1
 LEASED: Final = 2
 BURIED: Final = 3
+FAILURE_OFFSET_BITS: Final = 32
 
 
 class Tries(Struct, array_like=True, gc=False):
@@ -62,6 +63,15 @@ class Extras(Struct, array_like=True, gc=False):
     reason: int = 0
     """Why it was buried or dead-lettered, one of ``journal.REASONS``."""
     origin: Origin | None = None
+    failure: str = ""
+    """The text of its last failure. A nack sets it (also to nothing), a bury with a text sets it, a redrive forgets it;
+    a dead letter and a record that was moved keep it."""
+    shared: int = 0
+    """The position of the topic message that this is a copy of, if there are several: copies share payload and headers,
+    in memory and in a snapshot."""
+    failure_at: int = 0
+    """Where the text of the failure lies in the log: the entry, shifted by ``FAILURE_OFFSET_BITS``, and the offset in
+    that entry. 0 where this is not known, because rules before 3 did not keep it."""
 
 
 class Record(Struct, array_like=True, gc=False):
@@ -78,6 +88,19 @@ class Record(Struct, array_like=True, gc=False):
     """None until the first delivery."""
     lease: Lease | None = None
     extras: Extras | None = None
+
+
+class Location(Struct, array_like=True, gc=False):
+    """Where an item's payload and headers lie in an entry, each as (offset, length)."""
+
+    payload: tuple[int, int]
+    headers: tuple[int, int]
+
+
+def content_bytes(record: Record) -> int:
+    """The parts of a record that may be long: what counts in the size of an answer, a page or a snapshot's block."""
+    extras = record.extras
+    return len(record.payload) + (0 if extras is None else len(extras.headers) + len(extras.failure))
 
 
 NO_TRIES: Final = Tries()

@@ -12,60 +12,35 @@ refused: that the first one succeeded its writer learns from the answers kept fo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
-
-from msgspec import Struct
 
 from penstock.engine import errors as e
 from penstock.engine import journal as j
 from penstock.engine.answers import Answer, Done, Published
-from penstock.engine.commands import RECORDS_PER_COMMAND_MAX, Abort, Item, Publish, Stage
+from penstock.engine.commands import RECORDS_PER_COMMAND_MAX, Abort, Publish, Stage
 from penstock.engine.errors import Refusal
-from penstock.engine.jobs import Job, Slice, start_publication
+from penstock.engine.jobs import Job, start_publication
 from penstock.engine.managing import no_such_queue
-from penstock.engine.putting import Location, headers_of, judge, locate, refuse_put
+from penstock.engine.memory import JOBS, NAME_BYTES, NAMES, PART_BYTES, STAGED, STAGED_BYTES, text_bytes
+from penstock.engine.putting import empty_group, headers_of, judge, locate, refuse_put
+from penstock.engine.records import Location
+from penstock.engine.staged import Batch, Part, Staged
 from penstock.engine.state import State
 from penstock.engine.timers import STAGE_END
 
-STAGED_FOR_US: Final = 24 * 3600 * 1_000_000
 QUERIES_MAX: Final = 100_000
 """Queries whose last published batch is remembered, which is for ever. From then on a new one cannot stage, unless it
 says that it need not be remembered."""
 QUERIES_PUBLISHED_MAX: Final = 2 * QUERIES_MAX
 """So many there are at most: what was staged before the limit was reached is published all the same, and a writer that
 asks to be remembered only when it publishes finds an end, too."""
-
-
-class Part(Struct, array_like=True, gc=False):
-    """What one Stage command brought."""
-
-    number: int
-    index: int
-    """The entry that holds the payloads."""
-    puts: list[tuple[str, list[Item]]]
-    locations: list[list[Location]]
-    """Where each item lies in that entry."""
-
-    def payload_bytes(self) -> int:
-        """What its payloads cost in memory."""
-        return sum(len(item.payload) for _, items in self.puts for item in items)
-
-
-class Staged(Struct, array_like=True):
-    """All that one attempt at a partition has staged."""
-
-    serial: int
-    query: str
-    batch: int
-    partition: int
-    attempt: int
-    ends_us: int
-    parts: dict[int, Part]
-
-    @property
-    def name(self) -> tuple[str, int, int, int]:
-        """What it is found by."""
-        return self.query, self.batch, self.partition, self.attempt
+BATCHES_PER_QUERY_MAX: Final = 1_000
+"""Batches of one query that can be staged at a time; a publication looks at each of them."""
+PARTS_PER_BATCH_MAX: Final = 100_000
+"""Parts of one batch, in all its attempts: a publication puts those that it names in order."""
+FREED_PER_STEP_RECORDS: Final = 1_000
+FREED_PER_STEP_ATTEMPTS: Final = 100
 
 
 def stage(st: State, args: Stage) -> Answer:
@@ -73,6 +48,9 @@ def stage(st: State, args: Stage) -> Answer:
     total = sum(len(items) for _, items in args.puts)
     if total > RECORDS_PER_COMMAND_MAX:
         return Refusal(e.BAD_COMMAND, f"{total} records are more than {RECORDS_PER_COMMAND_MAX}")
+    refusal = empty_group(st, args.puts)
+    if refusal is not None:
+        return refusal
     position = 0
     for name, items in args.puts:
         queue = st.by_name.get(name)
@@ -88,18 +66,46 @@ def stage(st: State, args: Stage) -> Answer:
         return Done(0)
     if not args.is_last and _has_no_place(st, args.query, QUERIES_MAX):
         return _stage_full(QUERIES_MAX)
-    staged = st.staged.get((args.query, args.batch, args.partition, args.attempt))
+    batch = st.staged.batch(args.query, args.batch)
+    staged = None if batch is None else batch.attempts.get((args.partition, args.attempt))
+    if staged is not None and args.part in staged.parts:
+        return Done(0)
+    if st.rules and _is_too_long(st, args.query, batch):
+        return _batch_full(batch)
     if staged is None:
-        ends_us = st.stamp_us + STAGED_FOR_US
+        ends_us = st.stamp_us + st.staged_for_us
         staged = Staged(st.position, args.query, args.batch, args.partition, args.attempt, ends_us, {})
-        st.staged[staged.name] = staged
-        st.timers.add(ends_us, (STAGE_END, staged.serial))
-    if args.part not in staged.parts:
-        part = staged.parts[args.part] = Part(args.part, st.index, args.puts, _locations(st, args))
-        st.staged_bytes += part.payload_bytes()
-        st.row(j.STAGED, value=args.batch, key=total)
-        return Done(total)
-    return Done(0)
+        staged.began_us = st.stamp_us
+        add_staged(st, staged)
+    add_part(st, staged, Part(args.part, st.index, args.puts, _locations(st, args)))
+    st.row(j.STAGED, value=args.batch, key=total)
+    return Done(total)
+
+
+def _is_too_long(st: State, query: str, batch: Batch | None) -> bool:
+    if batch is None:
+        return len(st.staged.queries.get(query, ())) >= BATCHES_PER_QUERY_MAX
+    return batch.parts >= PARTS_PER_BATCH_MAX
+
+
+def _batch_full(batch: Batch | None) -> Refusal:
+    if batch is None:
+        text = f"{BATCHES_PER_QUERY_MAX} batches of this query are staged already; publish or abort some"
+        return Refusal(e.STAGE_FULL, text, (BATCHES_PER_QUERY_MAX,))
+    text = f"the batch has {PARTS_PER_BATCH_MAX} parts already; stage more records in each"
+    return Refusal(e.STAGE_FULL, text, (PARTS_PER_BATCH_MAX,))
+
+
+def add_staged(st: State, staged: Staged) -> None:
+    """Begin an attempt, and set the timer that ends it."""
+    st.staged.add(staged)
+    st.memory.change(STAGED, STAGED_BYTES + text_bytes(staged.query))
+    st.timers.add(staged.ends_us, (STAGE_END, staged.serial))
+
+
+def add_part(st: State, staged: Staged, part: Part) -> None:
+    """Add to an attempt what one command brought."""
+    st.memory.change(STAGED, st.staged.add_part(staged, part))
 
 
 def _locations(st: State, args: Stage) -> list[list[Location]]:
@@ -108,6 +114,9 @@ def _locations(st: State, args: Stage) -> list[list[Location]]:
     for _, items in args.puts:
         found.append([])
         for item in items:
+            if item.options is not None:
+                # Raw bytes refer to the whole body of the command, which must not stay for them.
+                item.options.headers = item.options.headers.copy()
             payload_at, headers_at, start = locate(st, item.payload, headers_of(item.options), start)
             found[-1].append(Location(payload_at, headers_at))
     return found
@@ -127,49 +136,98 @@ def publish(st: State, args: Publish) -> Answer:
         return Published(0, False)
     if len({partition for partition, _ in args.attempts}) < len(args.attempts):
         return Refusal(e.BAD_COMMAND, "a partition is named twice; one attempt at each can be published")
+    batch = st.staged.batch(args.query, args.batch) or Batch()
     chosen: list[Staged] = []
     for partition, attempt in sorted(args.attempts):
-        staged = st.staged.get((args.query, args.batch, partition, attempt))
+        staged = batch.attempts.get((partition, attempt))
         if staged is None:
             text = f"nothing is staged for batch {args.batch}, partition {partition}, attempt {attempt}"
             return Refusal(e.BATCH_NOT_STAGED, text, (partition, attempt))
         chosen.append(staged)
-    slices: list[Slice] = [
-        Slice(name, part.index, items, locations)
-        for staged in chosen
-        for _, part in sorted(staged.parts.items())
-        for (name, items), locations in zip(part.puts, part.locations, strict=True)
-    ]
-    count = sum(len(piece.items) for piece in slices)
+    count = sum(staged.records for staged in chosen)
     if args.records not in (0, count):
         # An attempt may have been dropped half-way, and begun anew by its later parts.
         text = f"{count} records are staged for batch {args.batch}, there should be {args.records}"
         return Refusal(e.BATCH_INCOMPLETE, text, (count, args.records))
     if args.is_last:
-        st.published.pop(args.query, None)
+        forget_query(st, args.query)
     elif _has_no_place(st, args.query, QUERIES_PUBLISHED_MAX):
         return _stage_full(QUERIES_PUBLISHED_MAX)
     else:
-        st.published[args.query] = args.batch
-    for staged in list(st.staged.values()):
-        if staged.query == args.query and staged.batch <= args.batch:
-            forget_staged(st, staged)
+        remember_batch(st, args.query, args.batch)
     st.row(j.PUBLISHED, value=args.batch, key=count)
-    start_publication(st, Job(st.position, pieces=slices))
+    parts = [part for staged in chosen for _, part in sorted(staged.parts.items())]
+    for staged in chosen:
+        staged.parts = {}  # they are the job's now, and not to be freed with the attempt
+        st.memory.change(STAGED, -staged.parts_bytes)
+    st.memory.change(JOBS, sum(staged.parts_bytes for staged in chosen) - PART_BYTES * len(parts))
+    for number in [number for number in st.staged.queries.get(args.query, ()) if number <= args.batch]:
+        _drop_batch(st, args.query, number)
+    parts.reverse()
+    start_publication(st, Job(st.position, parts=parts))
     return Published(count, True)
+
+
+def remember_batch(st: State, query: str, batch: int) -> None:
+    """The last batch of a query that was published."""
+    if query not in st.published:
+        st.memory.change(NAMES, NAME_BYTES + text_bytes(query))
+    st.published[query] = batch
+
+
+def forget_query(st: State, query: str) -> None:
+    """No batch of a query follows."""
+    if st.published.pop(query, None) is not None:
+        st.memory.change(NAMES, -NAME_BYTES - text_bytes(query))
 
 
 def abort(st: State, args: Abort) -> Answer:
     """Drop what is staged for a batch."""
-    gone = [staged for staged in st.staged.values() if (staged.query, staged.batch) == (args.query, args.batch)]
-    for staged in gone:
-        forget_staged(st, staged)
-    if gone:
-        st.row(j.ABORTED, value=args.batch)
-    return Done(len(gone))
+    batch = st.staged.batch(args.query, args.batch)
+    if batch is None:
+        return Done(0)
+    count = len(batch.attempts)
+    _drop_batch(st, args.query, args.batch)
+    st.row(j.ABORTED, value=args.batch)
+    return Done(count)
 
 
-def forget_staged(st: State, staged: Staged) -> None:
-    st.timers.cancel(staged.ends_us, (STAGE_END, staged.serial))
-    del st.staged[staged.name]
-    st.staged_bytes -= sum(part.payload_bytes() for part in staged.parts.values())
+def end_staged(st: State, serial: int) -> int:
+    """The time of an attempt is over: drop it. Tells whether there was one."""
+    staged = st.staged.live(serial)
+    if staged is None:
+        return 0
+    st.staged.detach(staged)
+    st.trash.append(_freer(st, {(staged.partition, staged.attempt): staged}))
+    # By the first rules such timers did not count against the limit of an entry.
+    return 1 if st.rules else 0
+
+
+def _drop_batch(st: State, query: str, number: int) -> None:
+    batch = st.staged.detach_batch(query, number)
+    if batch is not None:
+        st.trash.append(_freer(st, batch.attempts))
+
+
+def _freer(st: State, detached: dict[tuple[int, int], Staged]) -> Callable[[], bool]:
+    """Free attempts that were detached, with their timers, in small steps."""
+
+    def free() -> bool:
+        room = FREED_PER_STEP_RECORDS
+        for _ in range(FREED_PER_STEP_ATTEMPTS):
+            if not detached or room <= 0:
+                break
+            name, staged = detached.popitem()
+            while staged.parts and room > 0:
+                _, part = staged.parts.popitem()
+                room -= 1 + part.records()
+                st.memory.change(STAGED, -part.memory_bytes())
+            if not staged.parts:
+                st.memory.change(STAGED, -STAGED_BYTES - text_bytes(staged.query))
+                st.timers.cancel(staged.ends_us, (STAGE_END, staged.serial))
+                st.staged.by_serial.pop(staged.serial, None)
+            else:
+                detached[name] = staged
+        return not detached
+
+    return free

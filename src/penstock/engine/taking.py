@@ -6,14 +6,15 @@ from penstock.engine import errors as e
 from penstock.engine import journal as j
 from penstock.engine.answers import AckTaken, Answer, Delivery, Handled, Taken
 from penstock.engine.chunks import CHUNK_BITS, CHUNK_SLOTS
-from penstock.engine.commands import BYTES_PER_ANSWER_MAX, Ack, AckTake, Take
+from penstock.engine.commands import BYTES_PER_ANSWER_MAX, RULES_OF_BYTES, Ack, AckTake, Take
 from penstock.engine.errors import Refusal
 from penstock.engine.journal import ROW
 from penstock.engine.managing import no_such_queue
+from penstock.engine.memory import TRIES_BYTES
 from penstock.engine.queue import LeaseGroup, Queue
-from penstock.engine.records import FIRST_TRY, LEASED, READY, Lease, Record, Tries
+from penstock.engine.records import FIRST_TRY, LEASED, READY, Lease, Record, Tries, content_bytes
 from penstock.engine.state import LEASES_PER_OWNER_MAX, OWNER_TERM_SHIFT, Owner, State
-from penstock.engine.timers import LEASE_END, OWNER_END
+from penstock.engine.timers import EXPIRY, LEASE_END, OWNER_END
 
 
 def take(st: State, args: Take) -> Answer:
@@ -34,7 +35,7 @@ def ack_take(st: State, args: AckTake) -> Answer:
     handled = acknowledge(st, queue, args.handles)
     taken = lease_first(st, queue, args.count, args.lease_ms, False)
     if isinstance(taken, Refusal):
-        taken = Taken(st.position, [])
+        taken = Taken(st.position, [], queue.uid)
     return AckTaken(handled, taken)
 
 
@@ -48,7 +49,7 @@ def lease_first(st: State, queue: Queue, count: int, lease_ms: int | None, to_ta
     """Lease up to ``count`` records from the head of the order."""
     token = st.position
     if queue.paused or not queue.counts[READY]:
-        return Taken(token, [])
+        return Taken(token, [], queue.uid)
     holder: Owner | None = None
     if lease_ms == 0 or (lease_ms is None and not queue.settings.lease_ms):
         holder = st.owners.get(st.owner)
@@ -65,9 +66,9 @@ def lease_first(st: State, queue: Queue, count: int, lease_ms: int | None, to_ta
                 (LEASES_PER_OWNER_MAX,),
             )
     records = queue.order.pop(count)
-    if queue.payload_bytes > BYTES_PER_ANSWER_MAX:
-        records = _within_bytes(queue, records)
+    records = _within_bytes(st, queue, records)
     deliveries = _lease(st, queue, records, lease_ms, to_tail)
+    queue.stale.add(queue)
     count = len(records)
     queue.counts[READY] -= count
     queue.counts[LEASED] += count
@@ -75,20 +76,20 @@ def lease_first(st: State, queue: Queue, count: int, lease_ms: int | None, to_ta
     if holder is not None:
         bound = queue.leases.get((token, 0))
         if bound is not None:
-            holder.leases += bound.left
-            holder.groups.add((queue.uid, (token, 0)))
-        elif not holder.groups:
+            holder.hold(queue, (token, 0), st.owner, bound.left)
+        elif not holder.queues:
             del st.owners[st.owner]  # each record asked for a lease with a deadline of its own
-    return Taken(token, deliveries)
+    return Taken(token, deliveries, queue.uid)
 
 
-def _within_bytes(queue: Queue, records: list[Record]) -> list[Record]:
+def _within_bytes(st: State, queue: Queue, records: list[Record]) -> list[Record]:
     """Put back what would make the answer too long."""
-    if queue.payload_bytes <= BYTES_PER_ANSWER_MAX or len(records) < 2:
+    if queue.payload_bytes + queue.options_bytes <= BYTES_PER_ANSWER_MAX or len(records) < 2:
         return records
+    with_headers = st.rules >= RULES_OF_BYTES
     size = 0
     for position, record in enumerate(records):
-        size += len(record.payload)
+        size += content_bytes(record) if with_headers else len(record.payload)
         if size > BYTES_PER_ANSWER_MAX and position:
             for surplus in records[position:]:
                 queue.order.insert(surplus)
@@ -118,7 +119,9 @@ def _lease(st: State, queue: Queue, records: list[Record], lease_ms: int | None,
         if tries is None:
             tries = FIRST_TRY
         else:
+            was_first = tries == FIRST_TRY
             tries = Tries(tries.deliveries + 1, tries.failures, tries.releases, tries.timeouts)
+            queue.options_bytes += TRIES_BYTES * (was_first - (tries == FIRST_TRY))
         number = record_id >> CHUNK_BITS
         chunk = chunks[number]
         if chunk.frozen:
@@ -129,8 +132,8 @@ def _lease(st: State, queue: Queue, records: list[Record], lease_ms: int | None,
         )
         ids.append(record_id)
         count, until_us = tries.deliveries, lease.until_us
-        headers = b"" if extras is None else extras.headers
-        deliveries.append(Delivery(record_id, key, payload, count, published_us, headers, until_us))
+        headers, failure = (b"", "") if extras is None else (extras.headers, extras.failure)
+        deliveries.append(Delivery(record_id, key, payload, count, published_us, headers, until_us, failure))
         append_row(
             pack(
                 *(index, n, item_number, j.TAKEN, door, 0, count, stamp_us, owner, uid, record_id, key, until_us),
@@ -149,21 +152,24 @@ def _lease(st: State, queue: Queue, records: list[Record], lease_ms: int | None,
 
 def _take_for_good(st: State, queue: Queue, count: int) -> Taken:
     """Take and end in one, for protocols that know no acknowledgement."""
-    records = [] if queue.paused else _within_bytes(queue, queue.order.pop(count))
+    records = [] if queue.paused else _within_bytes(st, queue, queue.order.pop(count))
     deliveries = []
     for record in records:
         tries = record.tries.deliveries + 1 if record.tries is not None else 1
-        headers = record.extras.headers if record.extras is not None else b""
-        deliveries.append(Delivery(record.id, record.key, record.payload, tries, record.published_us, headers))
+        headers, failure = (b"", "") if record.extras is None else (record.extras.headers, record.extras.failure)
+        deliveries.append(
+            Delivery(record.id, record.key, record.payload, tries, record.published_us, headers, 0, failure)
+        )
         st.row(j.TAKEN, queue.uid, record.id, record.key, tries)
         st.row(j.ACKED, queue.uid, record.id, record.key, tries)
         st.forget_timers(queue.uid, record)
         queue.counts[READY] -= 1
-        queue.payload_bytes -= len(record.payload)
+        queue.count_out(record)
         queue.table.remove(record.id)
+    queue.stale.add(queue)
     queue.totals.delivered += len(records)
     queue.totals.acked += len(records)
-    return Taken(st.position, deliveries)
+    return Taken(st.position, deliveries, queue.uid)
 
 
 def acknowledge(st: State, queue: Queue, handles: list[tuple[int, int]]) -> Handled:
@@ -174,7 +180,9 @@ def acknowledge(st: State, queue: Queue, handles: list[tuple[int, int]]) -> Hand
     lost: list[int] = []
     payload_bytes = 0
     lease: Lease | None = None
+    is_own = True
     held = 0
+    cancel = st.timers.cancel
     for position, (record_id, token) in enumerate(handles):
         record = get(record_id)
         if record is None and queue.purged:
@@ -186,11 +194,18 @@ def acknowledge(st: State, queue: Queue, handles: list[tuple[int, int]]) -> Hand
             if lease is not None:
                 _leave(st, queue, lease, held)
             lease, held = record.lease, 0
+            is_own = lease.owner == owner
         held += 1
-        if record.extras is not None:
-            st.forget_timers(uid, record)
+        if not is_own:
+            st.leases_ended.append((lease.owner, record_id, token))
+        extras = record.extras
+        if extras is None and record.tries is FIRST_TRY:
+            payload_bytes += len(record.payload)
+        else:
+            if extras is not None and extras.expires_at_us:
+                cancel(extras.expires_at_us, (EXPIRY, uid, record_id))
+            queue.count_out(record)
         remove(record_id)
-        payload_bytes += len(record.payload)
         deliveries = record.tries.deliveries  # type: ignore[union-attr]
         append_row(
             pack(
@@ -205,6 +220,7 @@ def acknowledge(st: State, queue: Queue, handles: list[tuple[int, int]]) -> Hand
     st.item = item_number
     queue.counts[LEASED] -= count
     queue.payload_bytes -= payload_bytes
+    queue.stale.add(queue)
     queue.totals.acked += count
     return Handled(count, lost)
 
@@ -214,5 +230,5 @@ def _leave(st: State, queue: Queue, lease: Lease, held: int) -> None:
     group = queue.leases[lease.serial, lease.until_us]
     group.left -= held - 1
     if not lease.until_us:
-        st.owners[group.owner].leases -= held - 1
+        st.owners[group.owner].let_go(queue.uid, held - 1)
     st.leave_group(queue, lease)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from penstock.engine import journal
 from penstock.engine.commands import QueueSettings
 
 STATE_NAMES = ("ready", "delayed", "leased", "buried")
@@ -35,6 +36,8 @@ class QueueView(Struct, array_like=True, gc=False):
     dead_lettered: int
     ended_otherwise: int
     """Deleted, purged or moved away."""
+    dedup_keys: int = 0
+    """How many deduplication keys it remembers, of the setting ``dedup_keys_max`` at most."""
 
 
 class Origin(Struct, array_like=True, gc=False):
@@ -77,6 +80,10 @@ class RecordView(Struct, array_like=True, gc=False):
     origin: Origin | None = None
     lease_ms: int = 0
     """How long takes of it last by its own wish; 0 where it has none."""
+    failure: str = ""
+    """The text of its last failure."""
+    holder: str = ""
+    """The name of the connection that holds it, where that has one."""
 
 
 class Page(Struct, array_like=True, gc=False):
@@ -95,6 +102,22 @@ class JobView(Struct, array_like=True, gc=False):
     moved: int
     skipped: int
     done: bool
+
+
+class StagedView(Struct, array_like=True, gc=False):
+    """What is staged for one batch of a query."""
+
+    query: str
+    batch: int
+    partitions: int
+    attempts: int
+    records: int
+    size_bytes: int
+    """What it costs in memory."""
+    began_us: int
+    """When the first part came, as the wall clock shows it; 0 where an earlier version staged it."""
+    ends_us: int
+    """When the first of its attempts is dropped, as the wall clock shows it."""
 
 
 class BindingView(Struct, array_like=True, gc=False):
@@ -126,3 +149,22 @@ class EventView(Struct, array_like=True, gc=False):
     value: int
     other_queue_uid: int
     other_id: int
+    text: str = ""
+    """What failed and why, of a nack, a bury or a dead letter; empty where none was given or is kept any more."""
+    owner_name: str = ""
+    """The name of the connection that asked for it, where that had one."""
+
+    @property
+    def kind_name(self) -> str:
+        """What happened, in words; the number of a kind that this version does not know."""
+        return journal.KINDS[self.kind][0] if self.kind in journal.KINDS else f"event {self.kind}"
+
+    @property
+    def reason_name(self) -> str:
+        """Why, in words; empty where there is no reason."""
+        return journal.REASONS.get(self.reason, f"reason {self.reason}")
+
+    @property
+    def door_name(self) -> str:
+        """Through which door, in words."""
+        return journal.DOORS.get(self.door, f"door {self.door}")

@@ -14,11 +14,14 @@ from penstock.engine import snapshot
 from penstock.engine.entries import decode_entry
 from penstock.engine.machine import Engine
 from penstock.node.clock import LogClock
+from penstock.node.errors import ReplayFailed, operations_of
 from penstock.node.limits import Limits
 from penstock.node.node import Node
 from penstock.node.storing import LogStore
 from penstock.node.syncing import Syncer
 from penstock.settings import Settings
+from penstock.settings.schema import LimitsSettings
+from penstock.storage.skipped import NOTHING_SKIPPED, Skipped
 
 log = logging.getLogger(__name__)
 
@@ -26,17 +29,30 @@ _PROGRESS_EVERY_S = 2.0
 
 
 def recover(
-    store: LogStore, blocks: Iterable[bytes] | None, entries: Iterable[tuple[int, int, bytes]], journal_index: int
+    store: LogStore,
+    blocks: Iterable[bytes] | None,
+    entries: Iterable[tuple[int, int, bytes]],
+    journal_index: int,
+    skipped: Skipped = NOTHING_SKIPPED,
 ) -> Engine:
-    """Build the state from the snapshot and the entries after it; the journal is completed on the way."""
+    """Build the state from the snapshot and the entries after it; the journal is completed on the way.
+
+    Raises ``ReplayFailed`` with the entry that cannot be applied. The entries in `skipped` are not.
+    """
     began = told = perf_counter()
     engine = snapshot.restore(blocks) if blocks is not None else Engine()
     st = engine.state
     first = st.index + 1
     for index, term, data in entries:
-        engine.apply(index, term, decode_entry(data))
+        entry = skipped.entry_to_apply(index, data)
+        if entry is None and index in skipped.checksums:
+            log.warning("entry %d (%s) is skipped, as an operator decided", index, operations_of(decode_entry(data)))
+        try:
+            engine.apply(index, term, entry)
+        except Exception as problem:
+            raise ReplayFailed(index, entry, problem) from problem
         if index > journal_index:
-            store.journal_append(index, b"".join(st.rows))
+            store.journal_append(index, b"".join(st.rows), len(data))
         st.rows.clear()
         st.woken.clear()
         st.broadcasts.clear()
@@ -59,14 +75,23 @@ def open_node(engine: Engine, store: LogStore, term: int, settings: Settings, cl
         node_id=settings.node_id,
         clock=clock or LogClock(),
         syncer=Syncer(store, storage.mode, storage.sync_thread, storage.interval_ms),
-        limits=Limits(
-            settings.limits.memory_bytes or half_of_memory(), settings.limits.payload_bytes, settings.limits.queues
-        ),
+        limits=_limits(settings.limits),
         snapshot_bytes=storage.snapshot_bytes,
         mode=storage.mode,
     )
     node.start()
     return node
+
+
+def _limits(settings: LimitsSettings) -> Limits:
+    memory_bytes = settings.memory_bytes or half_of_memory()
+    return Limits(
+        memory_bytes,
+        settings.payload_bytes,
+        settings.queues,
+        staged_bytes_max=settings.staged_bytes or memory_bytes // 4,
+        staged_ms=settings.staged_ms,
+    )
 
 
 def half_of_memory() -> int:

@@ -62,8 +62,8 @@ class States:
                 return m.SnapshotTaken(-1, 0)
         return m.SnapshotTaken(held.index, held.size_bytes)
 
-    async def read(self, args: m.ReadSnapshot) -> bytes | Refusal:
-        """Some bytes of a snapshot, encoded."""
+    async def read(self, args: m.ReadSnapshot, frame_bytes_max: int) -> bytes | Refusal:
+        """Some bytes of a snapshot, encoded; the client reads frames up to that length."""
         held = self._held.get(args.index)
         if held is None and self._node.store.snapshot_index == args.index:
             held = self._hold_newest(args.index)
@@ -73,7 +73,8 @@ class States:
             return Refusal(e.HISTORY_GONE, text, (newest,))
         self._used_at_s[args.index] = self._loop.time()
         snapshot = held
-        return await self._feeding.in_turn(lambda: encode(m.SnapshotPiece(snapshot.read(args.offset, args.bytes_max))))
+        bytes_max = min(args.bytes_max, frame_bytes_max // 2)
+        return await self._feeding.in_turn(lambda: encode(m.SnapshotPiece(snapshot.read(args.offset, bytes_max))))
 
     def close(self) -> None:
         """Let go of everything."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from penstock.storage.cutting import Table
+from penstock.storage.pieces import Part
+from penstock.storage.space import Room
 from penstock.wire.native.messages import JournalPiece
 
 
@@ -54,7 +56,18 @@ class LogStore(Protocol):
 
     @property
     def disk_full(self) -> bool:
-        """Whether puts must be refused for want of space."""
+        """Whether commands that do not free space must be refused for want of it (``freeing``)."""
+
+    @property
+    def disk_spent(self) -> bool:
+        """Whether all commands of clients must be refused: the space that is left is for the node's own work."""
+
+    @property
+    def last_index(self) -> int:
+        """The last entry appended, -1 if none ever was."""
+
+    def truncate_from(self, index: int) -> None:
+        """Drop the entries from this one on, none of which is applied, durably."""
 
     def append(self, entries: Sequence[tuple[int, int, bytes]]) -> None:
         """Write entries (index, term, data), in one write and without a sync."""
@@ -68,7 +81,7 @@ class LogStore(Protocol):
     def save_metadata(self, term: int, vote: int | None) -> None:
         """Save term and vote, durably."""
 
-    def journal_append(self, index: int, rows: bytes) -> None:
+    def journal_append(self, index: int, rows: bytes, entry_bytes: int = 0) -> None:
         """Add the rows of an applied entry."""
 
     def journal_sync_ahead(self) -> Callable[[], None] | None:
@@ -81,7 +94,9 @@ class LogStore(Protocol):
     def first_index(self) -> int:
         """The oldest entry that can still be read."""
 
-    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> Callable[[], JournalPiece]:
+    def piece(
+        self, first_index: int, last_index: int, bytes_max: int, with_log: bool, part: Part | None = None
+    ) -> Callable[[], JournalPiece]:
         """Work for a thread: to read the raw history from an entry on that is applied and here."""
 
     def tables(self, first_index: int, last_index: int) -> list[Callable[[], Table]]:
@@ -96,8 +111,18 @@ class LogStore(Protocol):
     def open_snapshot(self) -> HeldSnapshot:
         """The published snapshot, which there is, for a reader."""
 
-    def run_retention(self, now_s: float) -> object:
-        """Drop what is no longer needed of the archive."""
+    def run_retention(self, now_us: int, kept_since_us: int = 0) -> object:
+        """Drop what is no longer needed of the archive. Both are log time: now, and from when ages count."""
+
+    def room(self) -> Room:
+        """How much space the disk has, and how much the node needs next."""
+
+    def make_room(self) -> Sequence[int]:
+        """Drop the oldest of the archive early while the disk is short of space; the first index of each segment."""
+
+    @property
+    def snapshot_makes_room(self) -> bool:
+        """Whether more of the archive could be dropped after another snapshot."""
 
     def try_recover_space(self) -> bool:
         """Look whether a full disk has space again; tells whether it has."""

@@ -14,19 +14,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from time import perf_counter
 
 from penstock.node.storing import LogStore
-from penstock.storage.errors import StorageError
 
 SLOW_SYNC_S = 0.001
 _WEIGHT = 0.05
 
-Done = Callable[[StorageError | None], None]
+Done = Callable[[Exception | None], None]
 
 
-def _ignore(_failure: StorageError | None) -> None:
+def _ignore(_failure: Exception) -> None:
     """Until a node says what to do."""
 
 
@@ -44,7 +44,7 @@ class Syncer:
         self._jobs: SimpleQueue[Done | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self.on_failure: Done = _ignore
+        self.on_failure: Callable[[Exception], None] = _ignore
 
     def must_wait(self) -> bool:
         """Make what was appended durable: false when that is done, or not asked for; true when it takes the thread."""
@@ -64,13 +64,16 @@ class Syncer:
             self._thread.start()
         self._jobs.put(done)
 
-    async def stop(self) -> None:
-        """Sync what is left, and end the thread."""
+    async def stop(self, timeout_s: float) -> bool:
+        """End the thread when it has done its syncs; False if that takes too long, and the thread is in the store."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._thread is not None:
-            self._jobs.put(None)
-            await self._loop.run_in_executor(None, self._thread.join)
+        if self._thread is None:
+            return True
+        self._jobs.put(None)
+        thread = self._thread
+        await self._loop.run_in_executor(None, thread.join, timeout_s)
+        return not thread.is_alive()
 
     def _timed_sync(self) -> None:
         began = perf_counter()
@@ -79,17 +82,18 @@ class Syncer:
 
     def _run(self) -> None:
         while (done := self._jobs.get()) is not None:
-            failure: StorageError | None = None
+            failure: Exception | None = None
             try:
                 self._timed_sync()
-            except StorageError as problem:
+            except Exception as problem:
                 failure = problem
-            self._loop.call_soon_threadsafe(done, failure)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(done, failure)
 
     def _sync_soon(self) -> None:
         self._timer = None
         self.start(self._synced)
 
-    def _synced(self, failure: StorageError | None) -> None:
+    def _synced(self, failure: Exception | None) -> None:
         if failure is not None:
             self.on_failure(failure)

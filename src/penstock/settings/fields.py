@@ -17,7 +17,7 @@ from msgspec.structs import fields as struct_fields
 
 from penstock.settings.schema import ListenerSettings, Settings
 
-Kind = Literal["boolean", "choice", "number", "size", "milliseconds", "hours", "host", "address", "text"]
+Kind = Literal["boolean", "choice", "number", "size", "milliseconds", "hours", "host", "address", "origins", "text"]
 
 VARIABLE_PREFIX: Final = "PENSTOCK_"
 CONFIG_VARIABLE: Final = "PENSTOCK_CONFIG"
@@ -30,6 +30,7 @@ _METAVARS: Final[dict[Kind, str]] = {
     "hours": "DURATION",
     "host": "HOST",
     "address": "HOST:PORT",
+    "origins": "ORIGIN,...",
     "text": "TEXT",
 }
 

@@ -70,11 +70,42 @@ class LimitsSettings(Struct, frozen=True, kw_only=True):
         int, Meta(ge=0, le=1024 * TIB, description="Memory beyond which puts are refused; 0 is half of the machine's")
     ] = 0
     payload_bytes: Annotated[int, Meta(ge=1, le=48 * MIB, description="Longest payload of one message")] = 16 * MIB
+    staged_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1024 * TIB,
+            description="Memory of staged messages beyond which staging is refused; 0 is a quarter of "
+            "limits.memory_bytes",
+        ),
+    ] = 0
+    staged_ms: Annotated[
+        int, Meta(ge=60_000, le=7 * _DAY_MS, description="How long what is staged and not published is kept")
+    ] = _DAY_MS // 4
     connections: Annotated[int, Meta(ge=1, le=1_000_000, description="Connections at a time, over all doors")] = 10_000
+    connections_per_address: Annotated[
+        int,
+        Meta(ge=0, le=1_000_000, description="Connections from one address; 0 is nine tenths of limits.connections"),
+    ] = 0
+    connections_per_door: Annotated[
+        int, Meta(ge=0, le=1_000_000, description="Connections of one door; 0 is nine tenths of limits.connections")
+    ] = 0
+    first_request_ms: Annotated[
+        int, Meta(ge=1, le=_DAY_MS, description="Longest wait for the first request of a connection")
+    ] = 60_000
     queues: Annotated[int, Meta(ge=1, le=1_000_000, description="Queues that may exist")] = 10_000
     inflight_bytes: Annotated[
         int, Meta(ge=4 * KIB, le=TIB, description="Bytes of unanswered requests per connection before reading pauses")
     ] = 64 * MIB
+    buffer_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=TIB,
+            description="Memory for the buffers of all connections; beyond it the slowest are closed; 0 is a quarter "
+            "of limits.memory_bytes, at least 64 MiB",
+        ),
+    ] = 0
 
 
 class Place(NamedTuple):
@@ -147,6 +178,14 @@ class EtzelSettings(Struct, frozen=True, kw_only=True):
         str, Meta(description="Address to listen on; other than loopback needs --insecure", extra={"kind": "host"})
     ] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535, description="Port to listen on; 0 takes any free one")] = 8080
+    origins: Annotated[
+        str,
+        Meta(
+            max_length=64 * KIB,
+            description="Origins whose web pages may connect, with commas, * for all; programs need none",
+            extra={"kind": "origins"},
+        ),
+    ] = ""
 
     def places(self) -> list[Place]:
         """Where it listens; nowhere if it is off."""
@@ -170,6 +209,14 @@ class MoniqueSettings(Struct, frozen=True, kw_only=True):
         str, Meta(description="Address of the gateway; empty: monique.host", extra={"kind": "host"})
     ] = ""
     gateway_port: Annotated[int, Meta(ge=0, le=65_535, description="Port of the WebSocket gateway; 0: any")] = 9160
+    origins: Annotated[
+        str,
+        Meta(
+            max_length=64 * KIB,
+            description="Origins whose web pages may use the gateway, with commas, * for all; its own page always may",
+            extra={"kind": "origins"},
+        ),
+    ] = ""
     in_host: Annotated[
         str, Meta(description="Address where components push; empty: monique.host", extra={"kind": "host"})
     ] = ""

@@ -22,6 +22,7 @@ from typing import Final
 
 from penstock.settings.errors import InvalidValueError
 from penstock.settings.fields import Field
+from penstock.settings.origins import is_origin_entry, split_origins
 from penstock.settings.source import Source
 
 Value = bool | int | str
@@ -86,6 +87,8 @@ def allowed(field: Field) -> str:
             return f"an IP address or a host name, without a port{or_nothing}"
         case "address":
             return "host:port with a port from 1 to 65535, or nothing"
+        case "origins":
+            return 'origins such as "https://app.example:8443" with commas between them, "*" for all, or nothing'
         case "text":
             return f"a text of {field.minimum} to {field.maximum} characters"
 
@@ -133,6 +136,8 @@ def _typed(field: Field, value: object) -> Value | None:
             return value if _is_host(value) or value == field.default else None
         case "address":
             return value if not value or _is_address(value) else None
+        case "origins":
+            return value if all(map(is_origin_entry, split_origins(value))) else None
         case "choice" | "text":
             return value
         case "boolean" | "number":

@@ -17,9 +17,11 @@ import pyarrow.parquet as pq
 
 from penstock.spark.schemas import EVENTS, arrow_schema
 from penstock.spark.source.decode import decode_batches
+from penstock.spark.source.heads import check_heads
 from penstock.spark.source.rows import read_rows
 from penstock.storage.history import HistoryFiles
 from penstock.storage.layout import Layout
+from penstock.storage.modes import create_file
 
 _COLUMNS: Final = tuple(EVENTS)
 _COMPRESSION: Final = "zstd"
@@ -65,7 +67,8 @@ class SegmentExport:
         return target
 
     def _write_to(self, path: Path, first_index: int, names: Mapping[int, str]) -> bool:
-        with HistoryFiles(self._data_dir) as history, path.open("wb") as file:
+        create_file(path)
+        with HistoryFiles(self._data_dir, check_heads) as history, path.open("wb") as file:
             last_index = history.segment_end(first_index)
             with pq.ParquetWriter(file, arrow_schema(EVENTS), compression=_COMPRESSION) as writer:
                 for piece in history.pieces(first_index, last_index):

@@ -40,10 +40,11 @@ EVENTS: Final[Columns] = {
     "value": "bigint",  # as the journal has it, by kind
     "other_queue_uid": "bigint",  # the other end of a move
     "other_id": "bigint",  # 0 where there is none
+    "text": "string",  # returned, buried, dead-lettered, moved in: what failed; owner named: the name; else null
 }
 
 NEVER_NULL: Final = frozenset(EVENTS) - {
-    *("queue", "payload", "payload_bytes", "headers", "tag", "channel", "reason", "until"),
+    *("queue", "payload", "payload_bytes", "headers", "tag", "channel", "reason", "until", "text"),
 }
 """Columns of events that every row has. Spark is told so, and then need not look: a tenth of what reading costs it."""
 
@@ -69,6 +70,7 @@ RECORDS: Final[Columns] = {
     "reason": "string",  # why it was buried or dead-lettered
     "origin_queue": "string",
     "origin_id": "bigint",
+    "failure": "string",  # what failed and why, by its last failure
 }
 
 QUEUES: Final[Columns] = {
@@ -143,6 +145,8 @@ MESSAGES: Final[Columns] = {
     "last_index": "bigint",  # the last event that touched it
     "last_n": "int",
     "last_item": "int",
+    "failure": "string",  # what failed and why, by its last failure; null where none was said
+    "worker": "string",  # the name of the connection that got its last delivery; null if it has none
 }
 
 TASKS: Final[Columns] = {

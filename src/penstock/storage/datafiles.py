@@ -4,11 +4,15 @@ What a start would do is done here in memory: the torn end of the log is left ou
 when the node stopped are found again by applying the log from the snapshot on (``recovery`` does the same to the
 files). While a node runs, what it has in its memory cannot be known, and what it has not applied must not be: then the
 history reaches as far as the closed blocks of the journal do, or the tail that was saved with the snapshot.
+
+What a start refuses is an error here as well: a log of another cluster, and a log that ends before what the journal,
+its tail or the snapshot reached (``evidence``). Sealed segments can still be read by themselves.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -17,7 +21,6 @@ from io import FileIO
 from pathlib import Path
 
 from penstock.engine import snapshot as engine_snapshot
-from penstock.engine.entries import decode_entry
 from penstock.engine.journal import ROW_BYTES
 from penstock.engine.machine import Engine
 from penstock.storage import snapshot
@@ -25,7 +28,8 @@ from penstock.storage.archive import Archive
 from penstock.storage.cutting import Table
 from penstock.storage.disk import Disk
 from penstock.storage.errors import Damaged, StorageFailed, UnreadableData
-from penstock.storage.journal import BLOCK_ROWS
+from penstock.storage.evidence import find_lost_entries
+from penstock.storage.journal import BLOCK_LOG_BYTES, BLOCK_ROWS
 from penstock.storage.journalfile import (
     HEADER_BYTES,
     Block,
@@ -35,7 +39,7 @@ from penstock.storage.journalfile import (
     encode_block,
     rows_between,
 )
-from penstock.storage.layout import FILE_HEADER_BYTES, Layout, check_file_header
+from penstock.storage.layout import Layout
 from penstock.storage.lock import is_held
 from penstock.storage.metadata import load_metadata
 from penstock.storage.pieces import Events, Records
@@ -44,6 +48,10 @@ from penstock.storage.records import Entry, Walk, read_entries
 from penstock.storage.recovery import first_index_of, good_blocks
 from penstock.storage.scan import LogScan, scan_live
 from penstock.storage.segmentfiles import Segment, closing_index, sealed_segment
+from penstock.storage.segmenthead import read_segment_head
+from penstock.storage.skipped import NOTHING_SKIPPED, Skipped, load_skipped
+
+log = logging.getLogger(__name__)
 
 Encoded = tuple[Block, bytes]
 """A block that lies in no file, and its bytes."""
@@ -57,7 +65,8 @@ class DataFiles:
         if layout.snapshot_new.exists() or layout.log_new.exists():
             raise Damaged(layout.log_new, "an import or restore was interrupted; start the node once to settle it")
         metadata = load_metadata(layout)
-        self.cluster = "" if metadata is None else metadata.cluster_id.hex()
+        self._cluster_id = None if metadata is None else metadata.cluster_id
+        self.cluster = "" if self._cluster_id is None else self._cluster_id.hex()
         """The cluster's id; empty if that is not known."""
         # What may get another name comes first: its descriptor stays good, and the archive then has all that lacks.
         self._log = _opened(layout.log)
@@ -140,8 +149,10 @@ class DataFiles:
         if self._log is None:
             return closing_index(self._layout, self._archive.first_indexes[-1]) + 1
         source = self._log_source
-        check_file_header(source.read(0, FILE_HEADER_BYTES), self._layout.log)
-        walk = Walk(source)
+        head = read_segment_head(source, self._layout.log)
+        if self._cluster_id is not None:
+            head.check_cluster(self._cluster_id, self._layout.log)
+        walk = Walk.of_segment(source, head)
         next(iter(walk), None)
         if walk.first_index is not None:
             return walk.first_index
@@ -153,6 +164,8 @@ class DataFiles:
         live = oldest = self._live_first
         self._archive.first_indexes = [first for first in self._archive.first_indexes if first < live]
         for first in reversed(self._archive.first_indexes):
+            if self._cluster_id is not None:
+                self._archive.check_cluster(first, self._cluster_id)
             last = closing_index(self._layout, first)
             if last != oldest - 1:
                 # It is from before a snapshot took the log's place, unless its journal knows that there was more.
@@ -172,9 +185,26 @@ class DataFiles:
         assert self._log is not None
         return DescriptorSource(self._log.fileno(), self._layout.log)
 
-    @property
+    @cached_property
     def _log_last(self) -> int:
-        return self._live_first - 1 if self._log is None else self._scan.last_index
+        """The last entry of the log. Raises ``EntriesLost`` if it had more."""
+        last_index = self._live_first - 1 if self._log is None else self._scan.last_index
+        # A running node goes on writing, first the log and then the journal: the journal is read later than the log.
+        if not self._running:
+            self._check_end(last_index)
+        return last_index
+
+    def _check_end(self, last_index: int) -> None:
+        """See whether other files tell of entries that the log should have, as a start does."""
+        scan = self._archive.scan(self._archive.first_indexes[-1]) if self._log is None else self._scan
+        lost = find_lost_entries(self._layout, last_index, self.snapshot_index, was_promised=scan.was_promised)
+        if lost is None:
+            return
+        if is_held(self._layout):
+            raise _begun_to_write(self._layout.log)
+        if lost.was_synced:
+            raise lost.error()
+        log.warning("%s %s (a power cut may do that in the modes interval and none)", lost.log, lost)
 
     @cached_property
     def _scan(self) -> LogScan:
@@ -182,13 +212,13 @@ class DataFiles:
         source = self._log_source
         first_index = first_index_of(source, self._layout, self._archive)
         if not self._running:
-            log = FileIdentity.of(_file(self._log).fileno(), self._layout.log)
-            return _scan_stopped(log, first_index, self.snapshot_index + 1)
-        return _scan_growing(source, first_index, self.snapshot_index + 1)
+            file = FileIdentity.of(_file(self._log).fileno(), self._layout.log)
+            return _scan_stopped(file, first_index, self.snapshot_index + 1)
+        return _scan_growing(source, self._layout.log, first_index, self.snapshot_index + 1)
 
     def _live_records(self) -> Records:
         assert self._log is not None
-        return Records(self._live_first, self._scan.offsets, self._scan.end, self._log)
+        return Records(self._live_first, self._scan.offsets, self._scan.end, self._log, self._scan.head.seed)
 
     def entries(self, first_index: int, last_index: int) -> Iterator[Entry]:
         """These entries, checked as they are read."""
@@ -197,7 +227,7 @@ class DataFiles:
         if last_index >= live:
             index, scan = max(first_index, live), self._scan
             yield from read_entries(
-                self._log_source, self._layout.log, scan.offsets, live, scan.end, index, last_index + 1
+                self._log_source, self._layout.log, scan.offsets, live, scan.end, index, last_index + 1, scan.head.seed
             )
 
     # The journal.
@@ -253,14 +283,17 @@ class DataFiles:
             return saved
         boundaries = set(self._firsts[1:])
         rows = bytearray()
+        log_bytes = 0
         begun = max(self.saved_index, self.snapshot_index) + 1
-        for index, found in self._replay(self._engine_at_snapshot(), self._log_last):
+        for index, found, entry_bytes in self._replay(self._engine_at_snapshot(), self._log_last):
             if index <= self.saved_index:
                 continue
             rows += found
-            if index + 1 in boundaries or len(rows) >= BLOCK_ROWS * ROW_BYTES or index == self._log_last:
+            log_bytes += entry_bytes
+            is_full = len(rows) >= BLOCK_ROWS * ROW_BYTES or log_bytes >= BLOCK_LOG_BYTES
+            if is_full or index + 1 in boundaries or index == self._log_last:
                 saved.append(_encoded(begun, index, bytes(rows)))
-                begun = index + 1
+                begun, log_bytes = index + 1, 0
                 rows.clear()
         return saved
 
@@ -298,8 +331,8 @@ class DataFiles:
         except engine_snapshot.SnapshotError as error:
             raise Damaged(self._layout.snapshot, str(error)) from error
 
-    def _replay(self, engine: Engine, last_index: int) -> Iterator[tuple[int, bytes]]:
-        return replayed(engine, self.entries(engine.state.index + 1, last_index))
+    def _replay(self, engine: Engine, last_index: int) -> Iterator[tuple[int, bytes, int]]:
+        return replayed(engine, self.entries(engine.state.index + 1, last_index), load_skipped(self._layout))
 
     def _snapshot_header(self) -> int:
         source = DescriptorSource(_file(self._snapshot).fileno(), self._layout.snapshot)
@@ -317,12 +350,14 @@ class _Unsaved(Segment):
         return Table(array("q", [last_index]), array("q", [last_index - first_index + 1]), array("q", [log_bytes]))
 
 
-def replayed(engine: Engine, entries: Iterator[Entry]) -> Iterator[tuple[int, bytes]]:
-    """Apply entries; yields the events of each."""
+def replayed(
+    engine: Engine, entries: Iterator[Entry], skipped: Skipped = NOTHING_SKIPPED
+) -> Iterator[tuple[int, bytes, int]]:
+    """Apply entries; yields the index, the events and the length of each."""
     st = engine.state
     for index, term, data in entries:
-        engine.apply(index, term, decode_entry(data))
-        yield index, b"".join(st.rows)
+        engine.apply(index, term, skipped.entry_to_apply(index, data))
+        yield index, b"".join(st.rows), len(data)
         st.rows.clear()
         st.woken.clear()
         st.broadcasts.clear()
@@ -330,23 +365,30 @@ def replayed(engine: Engine, entries: Iterator[Entry]) -> Iterator[tuple[int, by
 
 
 @lru_cache(1)
-def _scan_stopped(log: FileIdentity, first_index: int | None, next_after_base: int) -> LogScan:
+def _scan_stopped(file: FileIdentity, first_index: int | None, next_after_base: int) -> LogScan:
     """What a log holds that nobody writes to. Kept: a process that reads one part of a history often reads another."""
-    with FileSource(log.path) as source:
-        if FileIdentity.of(source.descriptor, log.path) != log:
-            raise Damaged(log.path, "a node has begun to write to it while it was read; read it again")
-        return scan_live(source, log.path, first_index, next_after_base)
+    with FileSource(file.path) as source:
+        if FileIdentity.of(source.descriptor, file.path) != file:
+            raise _begun_to_write(file.path)
+        return scan_live(source, file.path, first_index, next_after_base)
 
 
-def _scan_growing(source: DescriptorSource, first_index: int | None, next_after_base: int) -> LogScan:
+def _begun_to_write(path: Path) -> Damaged:
+    return Damaged(path, "a node has begun to write to it while it was read; read it again")
+
+
+def _scan_growing(source: DescriptorSource, file: Path, first_index: int | None, next_after_base: int) -> LogScan:
     """The whole records of a log that a node is writing to; what follows them may be half written."""
     offsets = array("q")
-    walk = Walk(source, expected=first_index, offsets=offsets)
+    head = read_segment_head(source, file)
+    walk = Walk.of_segment(source, head, expected=first_index, offsets=offsets)
     for _ in walk:
         pass
     first = next_after_base if walk.first_index is None else walk.first_index
     last = first + len(offsets) - 1
-    return LogScan(first, last, walk.term, walk.offset, walk.entry_bytes, offsets, walk.term_starts, walk.opening_term)
+    return LogScan(
+        first, last, walk.term, walk.offset, walk.entry_bytes, offsets, walk.term_starts, walk.opening_term, head
+    )
 
 
 def _encoded(first_index: int, last_index: int, rows: bytes) -> Encoded:

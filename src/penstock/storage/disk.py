@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from penstock.storage.errors import DiskExhausted, StorageFailed
+from penstock.storage.errors import REFUSED, DiskExhausted, NotWritable, StorageFailed
+from penstock.storage.modes import FILE_MODE, make_directories
 
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Refusals that say "full" and not "broken"."""
@@ -21,16 +22,18 @@ NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 SITES: Final = frozenset(
     f"{subject}.{call}"
     for subject, calls in {
-        "directory": "create sync_directory",
+        "directory": "check create sync_directory",
         "journal": "create open rename seal sync sync_directory truncate unlink unseal write",
         "lock": "open",
         "log": "allocate create open publish seal sync sync_directory truncate unlink unseal write",
         "metadata": "create rename sync sync_directory write",
         "offsets": "create write",
         "replace": "create rename sync sync_directory unlink write",
-        "reserve": "allocate create unlink",
+        "reserve": "allocate open truncate unlink",
         "retention": "sync_directory unlink",
-        "snapshot": "create rename sync sync_directory unlink write",
+        "skipped": "create rename sync sync_directory write",
+        "snapshot": "create drop_older link rename sync sync_directory unlink write",
+        "sums": "create write",
         "tail": "create rename sync sync_directory write",
         "temp": "unlink",
     }.items()
@@ -39,8 +42,8 @@ SITES: Final = frozenset(
 """Every site of a running store: a file, or a job, and what is done to it. A test holds this against what is called."""
 
 _CANNOT_ALLOCATE: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV})
-_FILE_MODE: Final = 0o640
-_DIRECTORY_MODE: Final = 0o750
+_NO_SECOND_NAMES: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+_NO_NAMELESS_FILES: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
 
 T = TypeVar("T")
 
@@ -56,8 +59,8 @@ def _fsync_directory(path: Path) -> None:
 class Disk:
     """The writing half of the file system.
 
-    Each method takes the site first in a message, last in the call. On "no space" the method asks `relief` once whether
-    room was made (see ``space``), and tries again if so; any other refusal, and a second one, raises ``StorageFailed``
+    Each method takes the site first in a message, last in the call. On "no space" the method asks `relief` whether room
+    was made (see ``space``), and tries again as long as it was; any other refusal raises ``StorageFailed``
     (``DiskExhausted`` where space was the reason).
     """
 
@@ -66,7 +69,7 @@ class Disk:
 
     def __init__(self) -> None:
         self.relief: Callable[[str], bool] | None = None
-        """Asked with the site when space runs out; answers whether it made room."""
+        """Asked with the site when space runs out; answers whether it made room, which it can do a few times only."""
 
     def before(self, site: str, path: Path) -> None:
         """Called before every system call, also before a repeated one. Does nothing; tests fail or stop here."""
@@ -80,7 +83,7 @@ class Disk:
 
     def open(self, path: Path, site: str) -> int:
         """Open the file, made if missing and kept as it is, to read and write it."""
-        return self._attempt(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE), site, path)
+        return self._attempt(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE), site, path)
 
     def pwrite(self, descriptor: int, data: bytes | bytearray | memoryview, offset: int, site: str, path: Path) -> None:
         """Write all of `data` at `offset`, in one system call where the system takes it in one."""
@@ -132,6 +135,16 @@ class Disk:
         """Give the file its new name, in place of what had it."""
         self._attempt(lambda: os.rename(source, target), site, target)
 
+    def link(self, source: Path, target: Path, site: str) -> bool:
+        """Give a file a second name, which must be free; False where the file system has no second names."""
+        try:
+            self._attempt(lambda: os.link(source, target), site, target)
+        except StorageFailed as error:
+            if error.errno in _NO_SECOND_NAMES:
+                return False
+            raise
+        return True
+
     def unlink(self, path: Path, site: str) -> None:
         """Remove the name; one that is not there is fine."""
         try:
@@ -144,7 +157,22 @@ class Disk:
 
     def mkdir(self, path: Path, site: str) -> None:
         """Make the directory and those above it; one that is there is fine."""
-        self._attempt(lambda: os.makedirs(path, _DIRECTORY_MODE, exist_ok=True), site, path)
+        self._attempt(lambda: make_directories(path), site, path)
+
+    def check_writable(self, path: Path, site: str) -> None:
+        """Raise ``NotWritable`` unless files can be made in a directory. Leaves nothing behind."""
+        try:
+            self.before(site, path)
+            _try_to_create(path)
+        except OSError as error:
+            if error.errno in REFUSED:
+                raise NotWritable(path, error.errno) from error
+            if error.errno not in NO_SPACE:
+                raise _failed(error, site, path) from error
+
+    def random_bytes(self, count: int) -> bytes:
+        """Bytes that nobody can predict, for the salt of a log segment."""
+        return os.urandom(count)
 
     def free_bytes(self, path: Path) -> int:
         """How many bytes the file system at `path` still has for us."""
@@ -152,16 +180,12 @@ class Disk:
         return status.f_bavail * status.f_frsize
 
     def _attempt(self, action: Callable[[], T], site: str, path: Path) -> T:
-        try:
-            self.before(site, path)
-            return action()
-        except OSError as error:
-            self._make_room(error, site, path)
-        try:
-            self.before(site, path)
-            return action()
-        except OSError as error:
-            raise _failed(error, site, path) from error
+        while True:
+            try:
+                self.before(site, path)
+                return action()
+            except OSError as error:
+                self._make_room(error, site, path)
 
     def _make_room(self, error: OSError, site: str, path: Path) -> None:
         """Return if it is worth trying again, else raise."""
@@ -178,7 +202,19 @@ def _failed(error: OSError, site: str, path: Path) -> StorageFailed:
 def _create(path: Path) -> int:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+
+
+def _try_to_create(directory: Path) -> None:
+    try:
+        # A file without a name: a crash leaves nothing of it.
+        os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE))
+    except OSError as error:
+        if error.errno not in _NO_NAMELESS_FILES:
+            raise
+        probe = directory / ".writable"
+        os.close(_create(probe))
+        os.unlink(probe)
 
 
 def _pwrite_all(descriptor: int, data: memoryview, offset: int) -> None:

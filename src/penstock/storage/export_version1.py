@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from penstock.engine import snapshot as engine_snapshot
-from penstock.engine.entries import decode_entry
 from penstock.engine.machine import Engine
 from penstock.engine.queue import Queue
 from penstock.storage import version1 as v1
@@ -29,6 +28,7 @@ from penstock.storage.metadata import load_metadata
 from penstock.storage.reading import FileSource
 from penstock.storage.records import Entry, read_entries
 from penstock.storage.scan import scan_live
+from penstock.storage.skipped import load_skipped
 from penstock.storage.snapshot import SnapshotReader
 
 _PROGRESS_EVERY: Final = 1000
@@ -73,17 +73,20 @@ def _replayed(layout: Layout, progress: Progress) -> StoppedState:
         end = scan.last_index + 1
         _apply(engine, layout, Archive(Disk(), layout).entries_from(first, scan.first_index), progress)
         live_first = max(first, scan.first_index)
-        live = read_entries(source, layout.log, scan.offsets, scan.first_index, scan.end, live_first, end)
+        live = read_entries(
+            source, layout.log, scan.offsets, scan.first_index, scan.end, live_first, end, scan.head.seed
+        )
         _apply(engine, layout, live, progress)
     return StoppedState(engine, [] if scan.torn is None else [f"the torn end of the log is left out: {scan.torn}"])
 
 
 def _apply(engine: Engine, layout: Layout, entries: Iterable[Entry], progress: Progress) -> None:
     st = engine.state
+    skipped = load_skipped(layout)
     for index, term, data in entries:
         if index != st.index + 1:
             raise Damaged(layout.log, f"entries {st.index + 1} to {index - 1} are missing before it")
-        engine.apply(index, term, decode_entry(data))
+        engine.apply(index, term, skipped.entry_to_apply(index, data))
         st.rows.clear()
         st.woken.clear()
         st.broadcasts.clear()

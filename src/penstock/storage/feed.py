@@ -19,9 +19,11 @@ from penstock.storage.journalfile import iterate_blocks
 from penstock.storage.layout import Layout
 from penstock.storage.log import Log
 from penstock.storage.offsets import load_offsets
-from penstock.storage.pieces import Events, Records, open_descriptor, read_entry, read_piece
+from penstock.storage.pieces import Events, Part, Records, open_descriptor, read_entry, read_piece
 from penstock.storage.reading import FileSource
 from penstock.storage.scan import scan_sealed
+from penstock.storage.segmenthead import read_segment_head
+from penstock.storage.sums import load_sums
 from penstock.wire.native.messages import JournalPiece
 
 _SEALED_KEPT: Final = 8
@@ -42,10 +44,13 @@ class Feed:
         self._sealed_records = lru_cache(_SEALED_KEPT)(self._find_sealed_records)
         self._sealed_tables = lru_cache(_TABLES_KEPT)(self._find_sealed_table)
 
-    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> Callable[[], JournalPiece]:
+    def piece(
+        self, first_index: int, last_index: int, bytes_max: int, with_log: bool, part: Part | None = None
+    ) -> Callable[[], JournalPiece]:
         """Work for a thread: to read a piece from an entry on, which is here and applied.
 
-        It ends at `last_index`, or earlier: with its segment, or where it would grow beyond `bytes_max`.
+        It ends at `last_index`, or earlier: with its segment, or where it would grow beyond `bytes_max`. Of a piece
+        that is longer than `part` allows only that part is read.
         """
         following = self._log.segment_after(first_index)
         last_index = min(last_index, self._journal.last_index if following is None else following - 1)
@@ -59,7 +64,7 @@ class Feed:
         def read() -> JournalPiece:
             found = events or self._sealed_events(segment, _size_bytes(self._layout.sealed_events(segment)))
             entries = records or self._sealed_records(segment, _size_bytes(self._layout.sealed_log(segment)))
-            return read_piece(found, entries, first_index, last_index, bytes_max, with_log)
+            return read_piece(found, entries, first_index, last_index, bytes_max, with_log, part)
 
         return read
 
@@ -120,7 +125,8 @@ class Feed:
 
     def _live_records(self) -> Records:
         log = self._log
-        return Records(log.first_index, log.offsets, log.end, open_descriptor(log.dup(), self._layout.log))
+        file = open_descriptor(log.dup(), self._layout.log)
+        return Records(log.first_index, log.offsets, log.end, file, log.head.seed, log.sums)
 
     def _find_sealed_events(self, segment: int, size_bytes: int) -> Events:
         path = self._layout.sealed_events(segment)
@@ -136,10 +142,11 @@ class Feed:
     def _find_sealed_records(self, segment: int, size_bytes: int) -> Records:
         path = self._layout.sealed_log(segment)
         offsets = load_offsets(self._layout, segment)
-        if offsets is None:
-            with FileSource(path) as source:
+        with FileSource(path) as source:
+            seed = read_segment_head(source, path).seed
+            if offsets is None:
                 offsets = scan_sealed(source, path, segment).offsets
-        return Records(segment, offsets, size_bytes, path)
+        return Records(segment, offsets, size_bytes, path, seed, load_sums(self._layout, segment))
 
 
 def _size_bytes(path: Path) -> int:

@@ -16,7 +16,7 @@ from penstock.engine.journal import ROW_BYTES
 from penstock.engine.machine import Engine
 from penstock.storage.errors import Damaged
 from penstock.storage.import_version1 import Recorder, Version1Files, build_engine, read_version1
-from penstock.storage.journal import BLOCK_ROWS
+from penstock.storage.journal import BLOCK_LOG_BYTES, BLOCK_ROWS
 from penstock.storage.journalfile import encode_block, encode_header
 from penstock.storage.layout import Layout
 from penstock.storage.offsets import encode_offsets
@@ -79,7 +79,7 @@ class _SegmentWriter:
         self._offsets = array("q")
         self._last_index, self._last_term = -1, 0
         self._rows = bytearray()
-        self._rows_first = 0
+        self._rows_first = self._log_bytes = 0
         log.write(encode_segment_start(0, 0))
         events.write(encode_header(0, ROW_BYTES))
 
@@ -91,7 +91,8 @@ class _SegmentWriter:
         self._log.write(encode_record(index, term, data, self._last_index))
         self._last_index, self._last_term = index, term
         self._rows += rows
-        if len(self._rows) >= BLOCK_ROWS * ROW_BYTES:
+        self._log_bytes += len(data)
+        if len(self._rows) >= BLOCK_ROWS * ROW_BYTES or self._log_bytes >= BLOCK_LOG_BYTES:
             self._close_block()
 
     def finish(self) -> tuple[array[int], int]:
@@ -103,7 +104,7 @@ class _SegmentWriter:
 
     def _close_block(self) -> None:
         self._events.write(encode_block(self._rows_first, self._last_index, bytes(self._rows), ROW_BYTES))
-        self._rows_first = self._last_index + 1
+        self._rows_first, self._log_bytes = self._last_index + 1, 0
         self._rows.clear()
 
 

@@ -30,6 +30,7 @@ from penstock.storage.layout import Layout
 from penstock.storage.reading import FileSource
 from penstock.storage.records import encode_log
 from penstock.storage.replace import replace_snapshot_and_log
+from penstock.storage.segmenthead import SALT_BYTES, SegmentHead
 from penstock.storage.store import Store, StoreSettings
 
 SIZE_MAX_LARGEST: Final = 2**31 - 1
@@ -358,7 +359,8 @@ def _write_directory(engine: Engine, data_dir: Path, new_cluster_id: bytes, node
         store.close()
 
     st = engine.state
-    log = encode_log(st.index + 1, st.term, [])
+    head = SegmentHead.new(new_cluster_id, disk.random_bytes(SALT_BYTES))
+    log = encode_log(st.index + 1, st.term, [], head)
     open_and_close()
     replace_snapshot_and_log(data_dir, st.index, st.term, engine_snapshot.begin(engine), log, disk)
     open_and_close()  # begins the journal where the snapshot ends, and shows that a start finds all in order

@@ -14,13 +14,16 @@ from crc32c import crc32c
 
 from penstock.storage import journalfile, snapshot
 from penstock.storage.errors import Damaged, UnreadableData, WrongMarker
-from penstock.storage.layout import FILE_HEADER, FILE_HEADER_BYTES, MARKER, check_version
+from penstock.storage.layout import FILE_HEADER, FILE_HEADER_BYTES, MARKER, VERSION, check_version
 from penstock.storage.metadata import METADATA_BYTES, decode_metadata
 from penstock.storage.offsets import read_offsets
 from penstock.storage.reading import FileSource, Source, WindowSource
 from penstock.storage.records import ENVELOPE_BYTES, LENGTH_MAX, MAGIC, RECORD, RECORD_HEADER_BYTES
+from penstock.storage.segmenthead import LOG_VERSION, read_segment_head
+from penstock.storage.skipped import decode_skipped
+from penstock.storage.sums import read_sums
 
-FileKind = Literal["log", "metadata", "snapshot", "events", "tail", "offsets"]
+FileKind = Literal["log", "metadata", "snapshot", "events", "tail", "offsets", "sums", "skipped"]
 Value = int | str | bytes | None
 Explain = Callable[[bytes], str]
 
@@ -58,18 +61,22 @@ def kind_of(path: Path) -> FileKind:
         return "log"
     if name == "raft.metadata":
         return "metadata"
+    if name == "skipped":
+        return "skipped"
     if name.endswith(".events"):
         return "events"
     if name == "tail":
         return "tail"
     if name.endswith(".offsets"):
         return "offsets"
-    names = "raft.log, raft.metadata, raft.snapshot, *.log, *.events, *.offsets, tail"
+    if name.endswith(".sums"):
+        return "sums"
+    names = "raft.log, raft.metadata, raft.snapshot, *.log, *.events, *.offsets, *.sums, tail, skipped"
     raise WrongMarker(path, f"is none of {names}, by its name")
 
 
 def version_of(source: Source, file: Path, kind: FileKind) -> int:
-    """The version of a file, 1 or 2; raises if it is neither."""
+    """The version of a file, from 1 to the newest that we read; raises if it is none of these."""
     head = source.read(0, FILE_HEADER_BYTES)
     if len(head) < FILE_HEADER_BYTES or head[: len(MARKER)] != MARKER:
         raise WrongMarker(file, "does not begin with the marker", 0)
@@ -78,12 +85,11 @@ def version_of(source: Source, file: Path, kind: FileKind) -> int:
         return 1 if version >= -1 else 2
     if version == 1 and kind in ("log", "metadata"):
         return 1
-    check_version(version, file)
-    return version
+    return check_version(version, file, LOG_VERSION if kind == "log" else VERSION)
 
 
 def describe(path: Path, explainers: Explainers | None = None) -> Iterator[Line]:
-    """Every item of one file in order, of version 1 or 2; a bad one ends the list with a line of kind "bad"."""
+    """Every item of one file in order, of any version; a bad one ends the list with a line of kind "bad"."""
     kind = kind_of(path)
     with FileSource(path) as source:
         if version_of(source, path, kind) == 1:
@@ -99,8 +105,12 @@ def describe(path: Path, explainers: Explainers | None = None) -> Iterator[Line]
 
 
 def _describe_log(source: Source, path: Path, explainers: Explainers) -> Iterator[Line]:
-    yield Line(0, "header", {"file": "log", "version": 2})
-    window, offset, size = WindowSource(source), FILE_HEADER_BYTES, source.size_bytes
+    head = read_segment_head(source, path)
+    described: dict[str, Value] = {"file": "log", "version": head.version}
+    if head.cluster_id is not None:
+        described["cluster_id"] = head.cluster_id.hex()
+    yield Line(0, "header", described)
+    window, offset, size = WindowSource(source), head.size_bytes, source.size_bytes
     while offset < size:
         header = window.read(offset, RECORD_HEADER_BYTES)
         if not any(header[:8]):
@@ -108,13 +118,13 @@ def _describe_log(source: Source, path: Path, explainers: Explainers) -> Iterato
             return
         if len(header) < RECORD_HEADER_BYTES:
             raise Damaged(path, "the file ends inside a record's header", offset)
-        term, length, magic, checksum, index, durable = RECORD.unpack(header)
+        term, length, magic, checksum, index, proof = RECORD.unpack(header)
         if magic != MAGIC or not ENVELOPE_BYTES <= length <= LENGTH_MAX or offset + 8 + length > size:
             raise Damaged(path, "no record begins here", offset)
         body = window.read(offset + 16, length - 8)
-        if crc32c(body, crc32c(header[:12])) != checksum:
+        if crc32c(body, crc32c(header[:12], head.seed)) != checksum:
             raise Damaged(path, f"wrong checksum of a record that calls itself index {index}", offset)
-        fields: dict[str, Value] = {"index": index, "term": term, "durable": durable}
+        fields: dict[str, Value] = {"index": index, "term": term, "durable": head.durable(index, proof)}
         if length > ENVELOPE_BYTES:
             fields["bytes"] = length - ENVELOPE_BYTES
             fields["data"] = _explained(body[16:], explainers.entry)
@@ -133,6 +143,13 @@ def _describe_metadata(source: Source, path: Path, _explainers: Explainers) -> I
         "node_id": metadata.node_id,
     }
     yield Line(0, "metadata", fields)
+
+
+def _describe_skipped(source: Source, path: Path, _explainers: Explainers) -> Iterator[Line]:
+    skipped = decode_skipped(source.read(0, source.size_bytes), path)
+    yield Line(0, "header", {"file": "skipped", "version": 2, "entries": len(skipped.checksums)})
+    for index, checksum in sorted(skipped.checksums.items()):
+        yield Line(0, "entry", {"index": index, "checksum": checksum})
 
 
 def _describe_snapshot(source: Source, path: Path, explainers: Explainers) -> Iterator[Line]:
@@ -187,6 +204,19 @@ def _describe_offsets(source: Source, path: Path, _explainers: Explainers) -> It
     yield Line(0, "header", fields)
 
 
+def _describe_sums(source: Source, path: Path, _explainers: Explainers) -> Iterator[Line]:
+    first_index, log_bytes, sums = read_sums(source.read(0, source.size_bytes), path)
+    fields: dict[str, Value] = {
+        "file": "sums",
+        "version": 2,
+        "first_index": first_index,
+        "log_bytes": log_bytes,
+        "chunks": len(sums),
+        "unknown": sums.count(0),
+    }
+    yield Line(0, "header", fields)
+
+
 def _describe_rows(rows: bytes, row_bytes: int, offset: int, explainers: Explainers) -> Iterator[Line]:
     for start in range(0, len(rows), row_bytes):
         row = rows[start : start + row_bytes]
@@ -200,10 +230,12 @@ def _describe_rows(rows: bytes, row_bytes: int, offset: int, explainers: Explain
 _DESCRIBERS: Final[dict[FileKind, Callable[[Source, Path, Explainers], Iterator[Line]]]] = {
     "log": _describe_log,
     "metadata": _describe_metadata,
+    "skipped": _describe_skipped,
     "snapshot": _describe_snapshot,
     "events": _describe_events,
     "tail": _describe_tail,
     "offsets": _describe_offsets,
+    "sums": _describe_sums,
 }
 
 

@@ -1,6 +1,7 @@
 """The journal of a running node: what applying the log yielded, as rows, in blocks that are cut the same everywhere.
 
-A block is closed at the first entry boundary where it has 512 rows or more, and where a segment of the log ends. Since
+A block is closed at the first entry boundary where it has 512 rows or more or covers 1 MiB of log entries or more, and
+where a segment of the log ends. So its rows and the log that they refer to are read together in one go. Since
 entries are applied later than they are appended, the journal passes from one segment to the next on its own, when the
 first entry of the next one is applied: it closes its block, syncs, becomes archive/<first index>.events, and begins
 anew.
@@ -41,6 +42,9 @@ from penstock.storage.reading import DescriptorSource, FileSource, Source
 
 BLOCK_ROWS: Final = 512
 """A block is closed when it has this many rows, at the end of an entry."""
+BLOCK_LOG_BYTES: Final = 1024 * 1024
+"""A block is closed when the entries that it covers have this many bytes. Marks of the log do not count: they are not
+the same on all nodes."""
 
 SYNC_AHEAD_BYTES: Final = 2 * 1024 * 1024
 
@@ -79,6 +83,8 @@ class Journal:
         self._blocks: list[Block] = []
         self._rows = bytearray()
         self._rows_first = 0
+        self._log_bytes = 0
+        """The length of the entries that the block in memory covers."""
 
     def adopt(self, descriptor: int, first_index: int, blocks: list[Block], last_index: int, rows: bytes) -> None:
         """Go on with a file whose good blocks are these; `rows` up to `last_index` come after them."""
@@ -88,14 +94,24 @@ class Journal:
         self._end = self._synced_end = blocks[-1].end if blocks else HEADER_BYTES
         self._rows = bytearray(rows)
         self._rows_first = blocks[-1].last_index + 1 if blocks else first_index
+        self._log_bytes = 0
         self.segments_changed()
+
+    @property
+    def open_first_index(self) -> int:
+        """The first entry that the block in memory covers, or will."""
+        return self._rows_first
+
+    def set_open_log_bytes(self, log_bytes: int) -> None:
+        """Say how long the entries are whose rows were taken over into the block in memory (``adopt``, ``refill``)."""
+        self._log_bytes = log_bytes
 
     def segments_changed(self) -> None:
         """The log has begun a segment or taken one back."""
         boundary = self._segment_after(self.first_index)
         self._boundary = _NEVER if boundary is None else boundary
 
-    def append(self, index: int, rows: bytes) -> None:
+    def append(self, index: int, rows: bytes, entry_bytes: int) -> None:
         """Add the rows of one applied entry, each entry once and in order; what is here already is passed over."""
         if index <= self.last_index:
             return
@@ -105,8 +121,11 @@ class Journal:
             self._seal()
         self._rows += rows
         self.last_index = index
+        self._log_bytes += entry_bytes
         if len(self._rows) >= self._close_bytes:
             self._close_block()
+        elif self._log_bytes >= BLOCK_LOG_BYTES:
+            self._close_block(has_long_log=True)
 
     def refill(self, tail: Tail) -> None:
         """Take over rows that were saved from memory, as far as they are not here already."""
@@ -231,13 +250,14 @@ class Journal:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _close_block(self) -> None:
-        block = encode_block(self._rows_first, self.last_index, bytes(self._rows), self._row_bytes)
+    def _close_block(self, *, has_long_log: bool = False) -> None:
+        block = encode_block(self._rows_first, self.last_index, bytes(self._rows), self._row_bytes, has_long_log)
         self._disk.pwrite(self._descriptor, block, self._end, "journal.write", self._layout.live_events)
         count = len(self._rows) // self._row_bytes
         end = self._end + len(block)
-        self._blocks.append(Block(self._end, self._rows_first, self.last_index, count, end))
+        self._blocks.append(Block(self._end, self._rows_first, self.last_index, count, end, has_long_log))
         self._end = end
+        self._log_bytes = 0
         self._rows_first = self.last_index + 1
         self._rows.clear()
 

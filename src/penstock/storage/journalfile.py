@@ -1,13 +1,15 @@
 """The files of the journal of events: how blocks and the tail are written and read.
 
     header   marker, Int32 version 2, Int32 row length, Int32 0, Int64 first index of the segment
-    blocks   UInt32 magic, UInt32 crc32c, Int64 first index, Int64 last index, UInt32 row count, UInt32 0, rows
+    blocks   UInt32 magic, UInt32 crc32c, Int64 first index, Int64 last index, UInt32 row count, UInt32 flags, rows
 
     tail     marker, Int32 version 2, UInt32 crc32c, Int64 first index, Int64 last index, rows
 
 A checksum covers everything of its block, or of the tail, but itself. A block's indexes say which entries it covers:
 one block goes on where the last one ended, also over entries without rows. A block that begins later leaves a gap: the
-rows of those entries are lost. A row begins with the UInt64 index of its entry; the rest of it is the engine's.
+rows of those entries are lost. The flag 1 says that the block is complete although it has few rows, because the log
+entries that it covers are long; there is no other flag. A row begins with the UInt64 index of its entry; the rest of it
+is the engine's.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ HEADER_BYTES: Final = HEADER.size
 BLOCK: Final = struct.Struct("<IIqqII")
 BLOCK_HEADER_BYTES: Final = BLOCK.size
 BLOCK_MAGIC: Final = 0x4B4C4256
+LONG_LOG: Final = 1
+"""The flag of a block that was closed because of the length of the log it covers."""
 ROW_BYTES_MIN: Final = 8
 ROW_BYTES_MAX: Final = 64 * 1024
 
@@ -45,6 +49,8 @@ class Block(NamedTuple):
     last_index: int
     row_count: int
     end: int
+    has_long_log: bool = False
+    """Whether it was closed because of the length of the log it covers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +78,11 @@ def decode_header(data: bytes, file: Path) -> tuple[int, int]:
     return first_index, row_bytes
 
 
-def encode_block(first_index: int, last_index: int, rows: bytes, row_bytes: int) -> bytes:
+def encode_block(first_index: int, last_index: int, rows: bytes, row_bytes: int, has_long_log: bool = False) -> bytes:
     """One whole block."""
-    count = len(rows) // row_bytes
-    checksum = crc32c(rows, crc32c(_BLOCK_CHECKED.pack(BLOCK_MAGIC, first_index, last_index, count, 0)))
-    return BLOCK.pack(BLOCK_MAGIC, checksum, first_index, last_index, count, 0) + rows
+    count, flags = len(rows) // row_bytes, LONG_LOG if has_long_log else 0
+    checksum = crc32c(rows, crc32c(_BLOCK_CHECKED.pack(BLOCK_MAGIC, first_index, last_index, count, flags)))
+    return BLOCK.pack(BLOCK_MAGIC, checksum, first_index, last_index, count, flags) + rows
 
 
 def read_block_header(
@@ -88,15 +94,15 @@ def read_block_header(
         return None
     if len(head) < BLOCK_HEADER_BYTES:
         return "the file ends inside a block's header"
-    magic, _, first_index, last_index, count, zero = BLOCK.unpack(head)
-    if magic != BLOCK_MAGIC or zero:
+    magic, _, first_index, last_index, count, flags = BLOCK.unpack(head)
+    if magic != BLOCK_MAGIC or flags not in (0, LONG_LOG):
         return "no block begins here"
     if first_index < expected or last_index < first_index:
         return f"a block of entries {first_index} to {last_index} where {expected} is expected"
     end = offset + BLOCK_HEADER_BYTES + count * row_bytes
     if end > size_bytes:
         return "the file ends inside a block"
-    return Block(offset, first_index, last_index, count, end)
+    return Block(offset, first_index, last_index, count, end, flags == LONG_LOG)
 
 
 def read_block_rows(source: Source, block: Block) -> bytes | None:
@@ -104,8 +110,9 @@ def read_block_rows(source: Source, block: Block) -> bytes | None:
     data = source.read(block.offset, block.end - block.offset)
     if len(data) != block.end - block.offset:
         return None
-    _, checksum, first_index, last_index, count, _ = BLOCK.unpack_from(data)
-    if (first_index, last_index, count) != (block.first_index, block.last_index, block.row_count):
+    _, checksum, first_index, last_index, count, flags = BLOCK.unpack_from(data)
+    found = first_index, last_index, count, flags == LONG_LOG
+    if found != (block.first_index, block.last_index, block.row_count, block.has_long_log):
         return None
     rows = data[BLOCK_HEADER_BYTES:]
     if checksum != crc32c(rows, crc32c(data[8:BLOCK_HEADER_BYTES], crc32c(data[:4]))):

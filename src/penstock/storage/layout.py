@@ -1,21 +1,25 @@
 """Where each file of a data directory lies, and how every file of ours begins.
 
     <data dir>/consensus/
-      raft.log            the live segment of the log                       records, log
+      raft.log            the live segment of the log                       segmenthead, records, log
       raft.metadata       term, vote, cluster id, node id                   metadata
       raft.snapshot       the state at one index                            snapshot
+      raft.snapshot.1     the snapshot before that one                      snapshot
       archive/<first>.log     sealed segments, named by their first index   archive
       archive/<first>.events  the journal of each                           journal
       archive/<first>.offsets where the entries of each lie                 offsets
+      archive/<first>.sums    checksums of each by chunks                   sums
       archive/<first>.parquet the journal of each for others, if wanted     (penstock.spark.export)
       events/live.events  the journal of the segment that is being applied  journal
       events/tail         the journal's rows that were in memory when the snapshot was made
       temp/               files that are being written; emptied at start
+      skipped             entries that are not applied, by an operator's decision   skipped
       reserve             space to give up when the disk is full            space
       lock                held by the process that has the directory open
       snapshot.new, log.new   a replacement of both under way               replace
 
-Numbers are little-endian. A file begins with the marker and an Int32 version; raft.snapshot has Int32 -2 in between.
+Numbers are little-endian. A file begins with the marker and an Int32 version, which is 2 everywhere but in segments of
+the log (``segmenthead``); raft.snapshot has Int32 -2 in between.
 """
 
 from __future__ import annotations
@@ -47,6 +51,8 @@ class Layout:
         self.log = self.consensus / "raft.log"
         self.metadata = self.consensus / "raft.metadata"
         self.snapshot = self.consensus / "raft.snapshot"
+        self.older_snapshot = self.consensus / "raft.snapshot.1"
+        self.skipped = self.consensus / "skipped"
         self.live_events = self.events / "live.events"
         self.tail = self.events / "tail"
         self.reserve = self.consensus / "reserve"
@@ -73,13 +79,18 @@ class Layout:
         """Where the entries of the archived segment that begins at this index lie."""
         return self.archive / f"{first_index:020d}.offsets"
 
+    def sealed_sums(self, first_index: int) -> Path:
+        """The checksums by chunks of the archived segment that begins at this index."""
+        return self.archive / f"{first_index:020d}.sums"
+
     def sealed_parquet(self, first_index: int) -> Path:
         """The events of the archived segment that begins at this index for programs that read Parquet, if wanted."""
         return self.archive / f"{first_index:020d}.parquet"
 
     def beside_sealed(self, first_index: int) -> tuple[Path, ...]:
         """The files that belong to the archived segment's log and may be missing."""
-        return tuple(find(first_index) for find in (self.sealed_events, self.sealed_offsets, self.sealed_parquet))
+        finders = (self.sealed_events, self.sealed_offsets, self.sealed_sums, self.sealed_parquet)
+        return tuple(find(first_index) for find in finders)
 
     def sealed_first_indexes(self) -> list[int]:
         """The first indexes of the archived segments, ascending."""
@@ -95,22 +106,22 @@ def sealed_first_index(path: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def check_file_header(data: bytes, file: Path) -> None:
-    """Raise unless `data` begins with the marker and version 2."""
+def check_file_header(data: bytes, file: Path, newest: int = VERSION) -> int:
+    """The version of a file by its first bytes. Raises unless it begins with the marker and a version we read."""
     if len(data) < FILE_HEADER_BYTES:
         raise WrongMarker(file, f"has {len(data)} bytes, too few for marker and version", 0)
     marker, version = FILE_HEADER.unpack_from(data)
     if marker != MARKER:
         raise WrongMarker(file, f"begins with {marker.hex(' ')}, not with the marker {MARKER.hex(' ')}", 0)
-    check_version(version, file)
+    return check_version(version, file, newest)
 
 
-def check_version(version: int, file: Path) -> None:
-    """Raise unless the version is ours."""
-    if version == VERSION:
-        return
+def check_version(version: int, file: Path, newest: int = VERSION) -> int:
+    """The version, if it is one that we read: from 2 to `newest`. Raises otherwise."""
+    if VERSION <= version <= newest:
+        return version
     if version == 1:
         raise OlderVersion(file)
-    if version > VERSION:
-        raise NewerVersion(file, version)
+    if version > newest:
+        raise NewerVersion(file, version, newest)
     raise WrongMarker(file, f"has the impossible version {version}", 4)

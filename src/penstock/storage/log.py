@@ -19,8 +19,9 @@ import threading
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-from penstock.storage.archive import Archive
+from penstock.storage.archive import Archive, Retention
 from penstock.storage.disk import Disk
 from penstock.storage.errors import StorageFailed
 from penstock.storage.layout import Layout
@@ -38,7 +39,20 @@ from penstock.storage.records import (
     record_bytes_at,
 )
 from penstock.storage.scan import LogScan
+from penstock.storage.segmenthead import SALT_BYTES, SegmentHead
 from penstock.storage.space import Space
+from penstock.storage.sums import RunningSums, save_sums
+
+
+@dataclass(frozen=True, slots=True)
+class LogRules:
+    """What does not change while a log is open."""
+
+    segment_bytes: int
+    """The length of entries after which a new segment begins."""
+    cluster_id: bytes
+    is_promised: bool = True
+    """Whether entries are applied and answered only after they are synced: mode durable. Each record says so."""
 
 
 class Log:
@@ -54,7 +68,7 @@ class Log:
         layout: Layout,
         space: Space,
         archive: Archive,
-        segment_bytes: int,
+        rules: LogRules,
         descriptor: int,
         scan: LogScan,
     ) -> None:
@@ -68,7 +82,8 @@ class Log:
         self._disk = disk
         self._layout = layout
         self._space = space
-        self._segment_bytes = segment_bytes
+        self._rules = rules
+        self._segment_bytes = rules.segment_bytes
         self._lock = threading.Lock()
         self._failure: StorageFailed | None = None
         self._adopt(descriptor, scan)
@@ -77,6 +92,8 @@ class Log:
 
     def _adopt(self, descriptor: int, scan: LogScan) -> None:
         self._descriptor = descriptor
+        self.head = scan.head
+        """The head of the live segment."""
         self.first_index = scan.first_index
         """The first index of the live segment."""
         self.last_index = scan.last_index
@@ -87,6 +104,7 @@ class Log:
         self._term_starts = scan.term_starts
         self._opening_term = scan.opening_term
         self._marked = False
+        self._sums = RunningSums.of_start(DescriptorSource(descriptor, self._layout.log), self._end)
 
     @property
     def segments(self) -> list[int]:
@@ -103,6 +121,11 @@ class Log:
         """Where the live segment's next record goes."""
         return self._end
 
+    @property
+    def sums(self) -> array[int]:
+        """The checksums of the live segment's full chunks; grows with it."""
+        return self._sums.closed
+
     def segment_after(self, first_index: int) -> int | None:
         """The first index of the segment after this one, or None if it is the live one."""
         if first_index >= self.first_index:
@@ -118,7 +141,7 @@ class Log:
         parts: list[bytes] = []
         size = 0
         index_before, term_before, durable = self.last_index, self.last_term, self.durable_index
-        offsets, starts = self._offsets, self._term_starts
+        offsets, starts, is_promised = self._offsets, self._term_starts, self._rules.is_promised
         for index, term, data in entries:
             if index != index_before + 1 or term < term_before or not 0 < len(data) <= ENTRY_BYTES_MAX:
                 self._forget_unwritten()
@@ -131,10 +154,11 @@ class Log:
                 self._roll(index, term_before)
                 parts, size, durable = [], 0, self.durable_index
                 offsets, starts = self._offsets, self._term_starts
-            offsets.append(self._end + size)
+            offset = self._end + size
+            offsets.append(offset)
             if term != term_before or not starts:
                 starts.append((index, term))
-            parts.append(encode_record_header(index, term, data, durable))
+            parts.append(encode_record_header(index, term, data, durable, self.head, offset, is_promised))
             parts.append(data)
             size += record_bytes
             index_before, term_before = index, term
@@ -149,11 +173,13 @@ class Log:
     def _write(self, parts: list[bytes], size: int, last_index: int, last_term: int) -> None:
         if not parts:
             return
+        data = b"".join(parts)
         try:
-            self._disk.pwrite(self._descriptor, b"".join(parts), self._end, "log.write", self._layout.log)
+            self._disk.pwrite(self._descriptor, data, self._end, "log.write", self._layout.log)
         except StorageFailed as error:
             self._failure = error
             raise
+        self._sums.feed(data, len(parts) // 2)
         self._end += size
         self._entry_bytes += size
         self.log_bytes += size
@@ -193,20 +219,34 @@ class Log:
 
     def _end_with_mark(self) -> None:
         if not self._marked:
-            mark = encode_mark(self.last_index, self.last_term, self.durable_index)
+            mark = encode_mark(
+                self.last_index, self.last_term, self.durable_index, self.head, self._end, self._rules.is_promised
+            )
             self._disk.pwrite(self._descriptor, mark, self._end, "log.write", self._layout.log)
+            self._sums.feed(mark)
             self._end += MARK_BYTES
             self._marked = True
+
+    def restate_promise(self, was_promised: bool) -> None:
+        """Write down a change of mode, durably: what the next start finds lost is judged by the mode it was written in.
+
+        To be called after a sync, before the first entry is appended.
+        """
+        if was_promised != self._rules.is_promised and self.head.is_salted:
+            self._end_with_mark()
+            self._disk.fdatasync(self._descriptor, "log.sync", self._layout.log)
 
     def restart_at(self, first_index: int, last_term: int) -> None:
         """Begin a new segment at a later index, because a snapshot is ahead of all entries."""
         self._roll(first_index, last_term)
         self.oldest_index = first_index
 
-    def retire(self, now_s: float, covered_end: int, age_s_max: float, bytes_max: int) -> list[int]:
+    def retire(self, rules: Retention) -> list[int]:
         """Delete archived segments that may go (``Archive.retire``)."""
-        retired = self.archive.retire(now_s, covered_end, age_s_max, bytes_max, self.first_index)
+        retired = self.archive.retire(rules, self.first_index)
         self.oldest_index = max(self.oldest_index, self.segments[0])
+        if (missing := self.archive.find_missing()) is not None:
+            self.oldest_index = max(self.oldest_index, self.segment_after(missing) or self.first_index)
         return retired
 
     def truncate_from(self, index: int) -> None:
@@ -249,7 +289,9 @@ class Log:
         yield from self.archive.read(first, min(end, self.first_index))
         source = DescriptorSource(self._descriptor, self._layout.log)
         index = max(first, self.first_index)
-        yield from read_entries(source, self._layout.log, self._offsets, self.first_index, self._end, index, end)
+        yield from read_entries(
+            source, self._layout.log, self._offsets, self.first_index, self._end, index, end, self.head.seed
+        )
 
     def entries_from(self, index: int) -> Iterator[Entry]:
         """All entries from `index` on in order, for the replay at start."""
@@ -294,7 +336,7 @@ class Log:
 
     def _roll_locked(self, first_index: int, last_term: int) -> None:
         disk, layout = self._disk, self._layout
-        descriptor, scan = create_segment(disk, layout, self._space, self._segment_bytes, first_index, last_term)
+        descriptor, scan = create_segment(disk, layout, self._space, self._rules, first_index, last_term)
         if self._offsets:
             self._end_with_mark()
             disk.truncate(self._descriptor, self._end, "log.truncate", layout.log)
@@ -304,6 +346,7 @@ class Log:
             disk.fsync_directory(layout.consensus, "log.sync_directory")
             self.archive.add(self.first_index)
             save_offsets(disk, layout, self.first_index, self._end, self._offsets)
+            save_sums(disk, layout, self.first_index, self._end, self._sums.all())
         publish_segment(disk, layout)
         os.close(self._descriptor)
         self._adopt(descriptor, scan)
@@ -337,24 +380,26 @@ class Log:
         self._forget_unwritten()
         self.last_term = self._term_starts[-1][1] if self._term_starts else self._opening_term
         self.durable_index = min(self.durable_index, self.last_index)
+        self._sums = RunningSums.of_start(source, self._end)
         cut_segment(self._disk, self._layout, self._space, self._segment_bytes, self._descriptor, self._end)
 
 
 def create_segment(
-    disk: Disk, layout: Layout, space: Space, segment_bytes: int, first_index: int, last_term: int
+    disk: Disk, layout: Layout, space: Space, rules: LogRules, first_index: int, last_term: int
 ) -> tuple[int, LogScan]:
     """Make the next segment in temp/, preallocated and synced; its name is what proves a roll to be under way."""
+    head = SegmentHead.new(rules.cluster_id, disk.random_bytes(SALT_BYTES))
     descriptor = disk.create(layout.next_log, "log.create")
     try:
-        space.preallocate(descriptor, segment_bytes)
-        start = encode_segment_start(first_index, last_term)
+        space.preallocate(descriptor, rules.segment_bytes)
+        start = encode_segment_start(first_index, last_term, head, rules.is_promised)
         disk.pwrite(descriptor, start, 0, "log.write", layout.next_log)
         disk.fdatasync(descriptor, "log.sync", layout.next_log)
         disk.fsync_directory(layout.temp, "log.sync_directory")
     except BaseException:
         os.close(descriptor)
         raise
-    scan = LogScan(first_index, first_index - 1, last_term, len(start), 0, array("q"), [], last_term)
+    scan = LogScan(first_index, first_index - 1, last_term, len(start), 0, array("q"), [], last_term, head)
     return descriptor, scan
 
 
@@ -368,6 +413,7 @@ def unseal(disk: Disk, layout: Layout, archive: Archive) -> int:
     """Give the last sealed segment the name raft.log; returns its first index."""
     first_index = archive.take_back()
     disk.unlink(layout.sealed_offsets(first_index), "log.unlink")
+    disk.unlink(layout.sealed_sums(first_index), "log.unlink")
     disk.unlink(layout.sealed_parquet(first_index), "log.unlink")
     disk.rename(layout.sealed_log(first_index), layout.log, "log.unseal")
     disk.fsync_directory(layout.consensus, "log.sync_directory")

@@ -1,8 +1,8 @@
 """What a start does with the files that the last run left, whatever it was doing when it ended.
 
 The order: a replacement of snapshot and log is finished or undone (``replace``), an interrupted roll is undone,
-raft.log is read and its torn tail cut, temp/ is emptied, the journal is cut to what is good in it and what log and
-snapshot cover.
+raft.log is read and compared with what other files tell of it (``evidence``), its torn tail is cut, temp/ is emptied,
+the journal is cut to what is good in it and what log and snapshot cover.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import os
 
 from penstock.storage.archive import Archive
 from penstock.storage.disk import Disk
-from penstock.storage.errors import Damaged, UnreadableData
+from penstock.storage.errors import Damaged, NewerVersion, UnreadableData
+from penstock.storage.evidence import LostEntries, find_lost_entries
 from penstock.storage.journal import BLOCK_ROWS, Journal, JournalGap, create_journal
 from penstock.storage.journalfile import (
     HEADER_BYTES,
@@ -23,11 +24,12 @@ from penstock.storage.journalfile import (
     read_block_header,
     read_block_rows,
 )
-from penstock.storage.layout import FILE_HEADER_BYTES, Layout, check_file_header
-from penstock.storage.log import Log, create_segment, cut_segment, publish_segment, unseal
+from penstock.storage.layout import Layout
+from penstock.storage.log import Log, LogRules, create_segment, cut_segment, publish_segment, unseal
 from penstock.storage.reading import DescriptorSource, FileSource, Source
-from penstock.storage.records import Walk, encode_mark, encode_segment_start
+from penstock.storage.records import Walk, encode_mark
 from penstock.storage.scan import LogScan, scan_live
+from penstock.storage.segmenthead import read_segment_head
 from penstock.storage.space import Space
 
 
@@ -37,39 +39,52 @@ def empty_temp(disk: Disk, layout: Layout) -> None:
         disk.unlink(path, "temp.unlink")
 
 
-def create_log(disk: Disk, layout: Layout, space: Space, segment_bytes: int) -> None:
+def create_log(disk: Disk, layout: Layout, space: Space, rules: LogRules) -> None:
     """Make the first raft.log of a new directory."""
-    descriptor, _ = create_segment(disk, layout, space, segment_bytes, 0, 0)
+    descriptor, _ = create_segment(disk, layout, space, rules, 0, 0)
     os.close(descriptor)
     publish_segment(disk, layout)
 
 
 def recover_log(
-    disk: Disk, layout: Layout, space: Space, segment_bytes: int, snapshot: tuple[int, int], notes: list[str]
-) -> tuple[Log, LogScan]:
-    """Open the log as the last run left it; `snapshot` is the index and term of the snapshot, (-1, 0) without one."""
+    disk: Disk,
+    layout: Layout,
+    space: Space,
+    rules: LogRules,
+    snapshot: tuple[int, int],
+    notes: list[str],
+    *,
+    accept_loss: bool = False,
+) -> tuple[Log, LogScan, LostEntries | None]:
+    """Open the log as the last run left it; `snapshot` is the index and term of the snapshot, (-1, 0) without one.
+
+    Raises ``EntriesLost`` if its end is gone (``evidence``), unless that is accepted.
+    """
     archive = Archive(disk, layout)
     _undo_interrupted_roll(disk, layout, archive, notes)
     _drop_second_name(disk, layout, archive)
+    archive.check_clusters(rules.cluster_id)
     descriptor = disk.open(layout.log, "log.open")
     try:
         source = DescriptorSource(descriptor, layout.log)
         first_index = first_index_of(source, layout, archive)
         scan = scan_live(source, layout.log, first_index, snapshot[0] + 1)
-        _mend(disk, layout, space, segment_bytes, descriptor, scan, notes)
-        log = Log(disk, layout, space, archive, segment_bytes, descriptor, scan)
+        scan.head.check_cluster(rules.cluster_id, layout.log)
+        lost = _check_end(layout, scan, snapshot[0], notes, accept_loss=accept_loss)
+        _mend(disk, layout, space, rules.segment_bytes, descriptor, scan, notes)
+        log = Log(disk, layout, space, archive, rules, descriptor, scan)
     except BaseException:
         os.close(descriptor)
         raise
     try:
-        _settle(layout, log, snapshot, notes)
+        _settle(layout, log, snapshot, scan.was_promised, notes)
     except BaseException:
         log.close(sync=False)
         raise
-    return log, scan
+    return log, scan, lost
 
 
-def _settle(layout: Layout, log: Log, snapshot: tuple[int, int], notes: list[str]) -> None:
+def _settle(layout: Layout, log: Log, snapshot: tuple[int, int], was_promised: bool, notes: list[str]) -> None:
     """Bring the log to where it goes on from."""
     sealed = log.archive.first_indexes
     if sealed and log.first_index <= sealed[-1]:
@@ -78,11 +93,27 @@ def _settle(layout: Layout, log: Log, snapshot: tuple[int, int], notes: list[str
         notes.append(f"a segment that had no entries yet was taken back; raft.log begins at {log.first_index} again")
     log.preallocate()
     _check_reach(layout, log, snapshot[0])
+    _check_snapshot(layout, log, snapshot)
     if log.last_index < snapshot[0]:
         notes.append(f"the snapshot is at {snapshot[0]}, ahead of the log's last entry {log.last_index}")
         log.restart_at(snapshot[0] + 1, snapshot[1])
     # What was read may be in the system's memory only: durable is what is synced now.
     log.sync()
+    log.restate_promise(was_promised)
+
+
+def _check_end(
+    layout: Layout, scan: LogScan, snapshot_index: int, notes: list[str], *, accept_loss: bool
+) -> LostEntries | None:
+    """See whether other files tell of entries that the log should have. Nothing has been changed yet."""
+    lost = find_lost_entries(layout, scan.last_index, snapshot_index, was_promised=scan.was_promised)
+    if lost is None:
+        return None
+    if lost.was_synced and not accept_loss:
+        raise lost.error()
+    why = "accepted" if lost.was_synced else "a power cut may do that in the modes interval and none"
+    notes.append(f"LOST: {lost.log} {lost} ({why})")
+    return lost
 
 
 def _undo_interrupted_roll(disk: Disk, layout: Layout, archive: Archive, notes: list[str]) -> None:
@@ -106,8 +137,7 @@ def _drop_second_name(disk: Disk, layout: Layout, archive: Archive) -> None:
 
 def first_index_of(source: Source, layout: Layout, archive: Archive) -> int | None:
     """Where raft.log must begin, if its own first record cannot tell; else None."""
-    check_file_header(source.read(0, FILE_HEADER_BYTES), layout.log)
-    walk = Walk(source)
+    walk = Walk.of_segment(source, read_segment_head(source, layout.log))
     next(iter(walk), None)
     if walk.first_index is not None or not archive.first_indexes:
         return None
@@ -123,14 +153,15 @@ def _mend(
     if scan.lost_marks:
         # A mark says that what stands before it is on disk, so it must be.
         disk.fdatasync(descriptor, "log.sync", layout.log)
-    for mark in scan.lost_marks:
-        data = encode_mark(mark.index, mark.term, mark.index)
-        disk.pwrite(descriptor, data, mark.offset, "log.write", layout.log)
-        notes.append(f"{layout.log}: the damaged mark at offset {mark.offset} was written again")
-    if scan.end == FILE_HEADER_BYTES:
-        start = encode_segment_start(scan.first_index, scan.last_term)
-        disk.pwrite(descriptor, start, 0, "log.write", layout.log)
-        scan.end = len(start)
+    for lost in scan.lost_marks:
+        mark = encode_mark(lost.index, lost.term, lost.index, scan.head, lost.offset)
+        disk.pwrite(descriptor, mark, lost.offset, "log.write", layout.log)
+        notes.append(f"{layout.log}: the damaged mark at offset {lost.offset} was written again")
+    if scan.end == scan.head.size_bytes:
+        last_index = scan.first_index - 1
+        mark = encode_mark(last_index, scan.last_term, last_index, scan.head, scan.end)
+        disk.pwrite(descriptor, mark, scan.end, "log.write", layout.log)
+        scan.end += len(mark)
 
 
 def _check_reach(layout: Layout, log: Log, snapshot_index: int) -> None:
@@ -138,6 +169,19 @@ def _check_reach(layout: Layout, log: Log, snapshot_index: int) -> None:
     if log.oldest_index > snapshot_index + 1:
         file = layout.log if log.oldest_index == log.first_index else layout.sealed_log(log.oldest_index)
         raise Damaged(file, f"begins at entry {log.oldest_index}, entries from {snapshot_index + 1} on are missing")
+
+
+def _check_snapshot(layout: Layout, log: Log, snapshot: tuple[int, int]) -> None:
+    """Raise if the snapshot is of another log than this one."""
+    index, term = snapshot
+    found = log.term_of(index)
+    if index >= 0 and found is not None and found != term:
+        raise Damaged(layout.snapshot, foreign_snapshot(index, term, found))
+
+
+def foreign_snapshot(index: int, term: int, term_in_log: int) -> str:
+    """What is wrong with a snapshot whose last entry is of another term in the log."""
+    return f"says that entry {index} is of term {term}, in the log it is of term {term_in_log}: it is of another log"
 
 
 def recover_journal(
@@ -157,6 +201,8 @@ def recover_journal(
             gap = JournalGap(journal.last_index + 1, snapshot_index)
             notes.append(str(gap))
             journal.skip_to(snapshot_index + 1)
+        first_open = max(journal.open_first_index, log.oldest_index)
+        journal.set_open_log_bytes(sum(len(data) for _, _, data in log.read(first_open, journal.last_index)))
     except BaseException:
         journal.close()
         raise
@@ -220,6 +266,7 @@ def _check_live_header(
     disk: Disk, layout: Layout, row_bytes: int, segments: list[int], expected: int, notes: list[str]
 ) -> int:
     """The segment that live.events is of; a file that cannot be gone on with is removed."""
+    unreadable: UnreadableData | None = None
     with FileSource(layout.live_events) as source:
         header = source.read(0, HEADER_BYTES)
         try:
@@ -228,11 +275,13 @@ def _check_live_header(
                 return found
             reason = f"is of the segment at {found} with rows of {found_row_bytes} bytes"
         except UnreadableData as error:
-            reason = error.reason
+            reason, unreadable = error.reason, error
         block = read_block_header(source, source.size_bytes, HEADER_BYTES, row_bytes, expected)
         if isinstance(block, Block) and block.first_index == expected and read_block_rows(source, block):
             # Only the header is damaged, and what it said is known.
             disk_header = encode_header(expected, row_bytes)
+        elif isinstance(unreadable, NewerVersion) and source.size_bytes > HEADER_BYTES:
+            raise unreadable  # a later release can read it: it is not to be thrown away
         else:
             disk_header = b""
     if disk_header:
@@ -253,8 +302,8 @@ def good_blocks(
 ) -> tuple[list[Block], bytes | None, str | None]:
     """The blocks that are good and cover nothing beyond `limit`; the last one's rows if it is to be opened again.
 
-    A block with fewer rows than a full one was closed because its segment was sealed, or a gap followed. In the live
-    file the first means that a crash came before the seal was done, so the block goes on.
+    A block that is not full, by its rows or by the length of its log, was closed because its segment was sealed, or a
+    gap followed. In the live file the first means that a crash came before the seal was done, so the block goes on.
     """
     blocks: list[Block] = []
     last_rows = b""
@@ -265,7 +314,7 @@ def good_blocks(
         if isinstance(block, str):
             fault = block
             break
-        if blocks and blocks[-1].row_count < BLOCK_ROWS and block.first_index == expected:
+        if blocks and not _is_full(blocks[-1]) and block.first_index == expected:
             fault = "a block follows one that is not full"
             break
         if block.last_index > limit:
@@ -278,9 +327,13 @@ def good_blocks(
         blocks.append(block)
         last_rows = rows
         offset, expected = block.end, block.last_index + 1
-    if blocks and blocks[-1].row_count < BLOCK_ROWS:
+    if blocks and not _is_full(blocks[-1]):
         return blocks, last_rows, fault
     return blocks, None, fault
+
+
+def _is_full(block: Block) -> bool:
+    return block.row_count >= BLOCK_ROWS or block.has_long_log
 
 
 def _refill_from_tail(layout: Layout, row_bytes: int, journal: Journal, covered: int, notes: list[str]) -> None:

@@ -3,7 +3,7 @@
     1. write snapshot.new, sync it and the directory
     2. write log.new, sync it and the directory
     3. rename snapshot.new to raft.snapshot, sync the directory         from here on the new state holds
-    4. remove the archive and the journal of the old state
+    4. remove the older snapshot, the archive and the journal of the old state
     5. rename log.new to raft.log, sync the directory
 
 A start finds out by the two names how far it came. Only snapshot.new: step 1, undone by removing it. Both: step 2,
@@ -19,9 +19,11 @@ from pathlib import Path
 
 from penstock.storage.disk import Disk
 from penstock.storage.errors import NotADataDirectory
-from penstock.storage.layout import Layout, check_file_header
+from penstock.storage.layout import Layout
 from penstock.storage.lock import DirectoryLock
 from penstock.storage.metadata import load_metadata, save_metadata
+from penstock.storage.reading import MemorySource
+from penstock.storage.segmenthead import read_segment_head
 from penstock.storage.snapshot import SnapshotFile
 
 
@@ -39,7 +41,7 @@ def replace_snapshot_and_log(
     the old state. The term in raft.metadata is raised to the snapshot's where it is lower.
     """
     disk, layout = disk or Disk(), Layout(data_dir)
-    check_file_header(log, layout.log_new)
+    read_segment_head(MemorySource(log), layout.log_new)
     if not layout.metadata.exists():
         raise NotADataDirectory(data_dir, "has no consensus/raft.metadata: let a node make the directory first")
     with DirectoryLock(disk, layout):
@@ -80,6 +82,8 @@ def finish_replacement(disk: Disk, layout: Layout) -> str | None:
 
 
 def _finish(disk: Disk, layout: Layout) -> None:
+    disk.unlink(layout.older_snapshot, "replace.unlink")
+    disk.fsync_directory(layout.consensus, "replace.sync_directory")
     for directory in (layout.archive, layout.events):
         for path in sorted(directory.iterdir()):
             disk.unlink(path, "replace.unlink")

@@ -7,6 +7,12 @@ on disk when it was written. So after a bad record the rest of the file is searc
 that the bad record's index was durable, the file is damaged and refused. If none does, the bad record was never
 synced: cut.
 
+The search must not take bytes of a payload for a record, or a client could turn a torn tail into damage. In segments of
+version 3 each header has a tag that clients cannot compute (``segmenthead``). If the bad record's header has the right
+tag, its length is right and nothing before its end is looked at. If not, only records with the right tag count.
+Version 2 has no tags: there a record inside the bad one's extent counts only if a chain of good records leads from it
+past the extent's end or to the log's end.
+
 What was acknowledged can hardly be cut: an acknowledged entry was synced, the next record that is written says so, and
 on an idle node that is a mark, 50 ms later. Only damage to the very last batch within those 50 ms, or to both the last
 batch and its mark, is taken for a torn tail.
@@ -29,7 +35,6 @@ from typing import Final
 from crc32c import crc32c
 
 from penstock.storage.errors import Damaged
-from penstock.storage.layout import FILE_HEADER_BYTES, check_file_header
 from penstock.storage.reading import WINDOW_BYTES, Source, WindowSource
 from penstock.storage.records import (
     ENVELOPE_BYTES,
@@ -42,6 +47,7 @@ from penstock.storage.records import (
     RECORD_HEADER_BYTES,
     Walk,
 )
+from penstock.storage.segmenthead import SegmentHead, read_segment_head
 
 _ZEROS: Final = bytes(WINDOW_BYTES)
 _SEARCH_BYTES_MAX: Final = 16 * 1024 * 1024 * 1024
@@ -87,9 +93,12 @@ class LogScan:
     term_starts: list[tuple[int, int]]
     opening_term: int
     """The term of what came before the first entry, 0 if unknown."""
+    head: SegmentHead
     torn: TornTail | None = None
     lost_marks: list[LostMark] = field(default_factory=list)
     """Damaged marks between good records, to be written again."""
+    was_promised: bool = True
+    """Whether the last record was written in mode durable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +123,13 @@ def scan_sealed(source: Source, file: Path, first_index: int | None, term: int =
 
     `first_index` is the index that its first entry must have; None to believe the file.
     """
-    check_file_header(source.read(0, FILE_HEADER_BYTES), file)
+    head = read_segment_head(source, file)
     offsets: array[int] = array("q")
-    walk = Walk(source, expected=first_index, term=term, offsets=offsets)
+    walk = Walk.of_segment(source, head, expected=first_index, term=term, offsets=offsets)
     for _ in walk:
         pass
     check_sealed_end(walk, source, file)
-    return _scan_of(walk, offsets, walk.first_index or 0)
+    return _scan_of(walk, offsets, walk.first_index or 0, head)
 
 
 def check_sealed_end(walk: Walk, source: Source, file: Path) -> None:
@@ -137,9 +146,9 @@ def scan_live(source: Source, file: Path, first_index: int | None, next_after_ba
     `first_index` is the index that its first entry must have, where that is known from elsewhere; `next_after_base` the
     index after the snapshot's (0 without one), which the log can begin at at the latest.
     """
-    check_file_header(source.read(0, FILE_HEADER_BYTES), file)
+    head = read_segment_head(source, file)
     offsets: array[int] = array("q")
-    walk = Walk(source, expected=first_index, term=term, offsets=offsets)
+    walk = Walk.of_segment(source, head, expected=first_index, term=term, offsets=offsets)
     lost_marks: list[LostMark] = []
     while True:
         for _ in walk:
@@ -149,30 +158,30 @@ def scan_live(source: Source, file: Path, first_index: int | None, next_after_ba
         if tail_end == bad_offset:
             torn = None
             break
-        verdict = _judge(source, file, walk, next_after_base)
+        verdict = _judge(source, file, head, walk, next_after_base)
         if verdict is None:
             torn = TornTail(file, bad_offset, tail_end - bad_offset, walk.fault or "bytes after the end of the log")
             break
         # A lone mark was lost: step over it and go on, as often as it takes.
         lost_marks.append(LostMark(bad_offset, verdict.next_index - 1, walk.term))
-        walk = _walk_on(walk, source, verdict, offsets)
+        walk = _walk_on(walk, source, head, verdict, offsets)
     if walk.first_index is None:
         walk.first_index = walk.expected = next_after_base
-    scan = _scan_of(walk, offsets, walk.first_index)
+    scan = _scan_of(walk, offsets, walk.first_index, head)
     scan.torn, scan.lost_marks = torn, lost_marks
     return scan
 
 
-def _walk_on(walk: Walk, source: Source, found: _Found, offsets: array[int]) -> Walk:
+def _walk_on(walk: Walk, source: Source, head: SegmentHead, found: _Found, offsets: array[int]) -> Walk:
     expected = found.next_index
-    next_walk = Walk(source, offset=found.offset, expected=expected, term=walk.term, offsets=offsets)
+    next_walk = Walk(source, offset=found.offset, seed=head.seed, expected=expected, term=walk.term, offsets=offsets)
     next_walk.first_index = expected if walk.first_index is None else walk.first_index
     next_walk.entry_bytes, next_walk.term_starts = walk.entry_bytes, walk.term_starts
-    next_walk.opening_term = walk.opening_term
+    next_walk.opening_term, next_walk.proof = walk.opening_term, walk.proof
     return next_walk
 
 
-def _scan_of(walk: Walk, offsets: array[int], first_index: int) -> LogScan:
+def _scan_of(walk: Walk, offsets: array[int], first_index: int, head: SegmentHead) -> LogScan:
     return LogScan(
         first_index=first_index,
         last_index=first_index + len(offsets) - 1,
@@ -182,10 +191,12 @@ def _scan_of(walk: Walk, offsets: array[int], first_index: int) -> LogScan:
         offsets=offsets,
         term_starts=walk.term_starts,
         opening_term=walk.opening_term,
+        head=head,
+        was_promised=walk.proof == 0 or head.is_promised(walk.proof),
     )
 
 
-def _judge(source: Source, file: Path, walk: Walk, next_after_base: int) -> _Found | None:
+def _judge(source: Source, file: Path, head: SegmentHead, walk: Walk, next_after_base: int) -> _Found | None:
     """Decide about the bad record at which the walk stopped.
 
     Returns None for a torn tail; the record after it if the bad one was a mark; raises ``Damaged`` otherwise.
@@ -193,7 +204,7 @@ def _judge(source: Source, file: Path, walk: Walk, next_after_base: int) -> _Fou
     reason = walk.fault or "the log ends here, and goes on later"
     first: _Found | None = None
     bad_index = 0
-    for found in _Search(source, file, walk).good_records():
+    for found in _Search(source, file, head, walk).good_records():
         if first is None:
             first = found
             if found.offset - walk.offset == MARK_BYTES and walk.expected in (None, found.next_index):
@@ -214,8 +225,9 @@ def _judge(source: Source, file: Path, walk: Walk, next_after_base: int) -> _Fou
 class _Search:
     """The search for good records behind a bad one."""
 
-    def __init__(self, source: Source, file: Path, walk: Walk) -> None:
+    def __init__(self, source: Source, file: Path, head: SegmentHead, walk: Walk) -> None:
         self._source = WindowSource(source)
+        self._head = head
         self._size = source.size_bytes
         self._file = file
         self._bad_offset = walk.offset
@@ -224,13 +236,9 @@ class _Search:
         self._budget = _SEARCH_BYTES_MAX
 
     def good_records(self) -> Iterator[_Found]:
-        """Every good record, in order.
-
-        Those inside the bad one's claimed extent are most likely part of its payload. They count only if its length is
-        what was damaged, that is if a chain of good records leads from there past the extent's end or to the log's end.
-        """
+        """Every good record, in order, that is not part of the bad one's payload (see the head of this module)."""
         extent_end = self._claimed_end()
-        at = self._bad_offset + 1
+        at = extent_end if self._head.is_salted and extent_end > self._bad_offset else self._bad_offset + 1
         last_index = -1 if self._expected is None else self._expected - 1
         while (found := self._next_good(at, last_index)) is not None:
             if found.offset < extent_end:
@@ -256,17 +264,19 @@ class _Search:
         header = self._source.read(offset, RECORD_HEADER_BYTES)
         if len(header) < RECORD_HEADER_BYTES:
             return None
-        term, length, magic, checksum, index, durable = RECORD.unpack(header)
+        term, length, magic, checksum, index, proof = RECORD.unpack(header)
         if magic != MAGIC or not ENVELOPE_BYTES <= length <= LENGTH_MAX or offset + 8 + length > self._size:
             return None
-        is_mark = length == ENVELOPE_BYTES
+        is_mark, durable = length == ENVELOPE_BYTES, self._head.durable(index, proof)
         if not self._is_possible(offset, index, durable, is_mark):
+            return None
+        if not self._head.is_genuine(offset, term, length, index, proof):
             return None
         self._budget -= length + _CANDIDATE_COST_BYTES
         if self._budget < 0:
             raise Damaged(self._file, f"{self._fault}; too much behind it looks like records", self._bad_offset)
         body = self._source.read(offset + 16, length - 8)
-        if crc32c(body, crc32c(header[:12])) != checksum:
+        if crc32c(body, crc32c(header[:12], self._head.seed)) != checksum:
             return None
         return _Found(offset, offset + 8 + length, index, term, durable, is_mark)
 
@@ -280,15 +290,16 @@ class _Search:
         return self._expected - 1 <= index <= self._expected + entries_between_max
 
     def _claimed_end(self) -> int:
-        """The end of the bad record by its own word, or its beginning if its header is no header at all."""
+        """The end of the bad record by its own word, or its beginning if its header cannot be believed."""
         offset = self._bad_offset
         header = self._source.read(offset, RECORD_HEADER_BYTES)
         if len(header) < RECORD_HEADER_BYTES:
             return offset
-        _, length, magic, _, _, _ = RECORD.unpack(header)
+        term, length, magic, _, index, proof = RECORD.unpack(header)
         if magic != MAGIC or not ENVELOPE_BYTES <= length <= LENGTH_MAX or offset + 8 + length > self._size:
             return offset
-        return offset + 8 + int(length)
+        is_genuine = self._head.is_genuine(offset, term, length, index, proof)
+        return offset + 8 + int(length) if is_genuine else offset
 
     def _follow(self, found: _Found, extent_end: int) -> tuple[int, bool]:
         """Follow good records from `found`; where that ends, and whether it leads to the log's end or out."""

@@ -17,15 +17,17 @@ from penstock.engine.journal import ROW_BYTES
 from penstock.storage.cutting import Table, table_of
 from penstock.storage.errors import Damaged, NotADataDirectory
 from penstock.storage.journalfile import HEADER_BYTES, Block, decode_header, iterate_blocks
-from penstock.storage.layout import FILE_HEADER_BYTES, Layout, check_file_header, sealed_first_index
+from penstock.storage.layout import Layout, sealed_first_index
 from penstock.storage.offsets import is_cut_short, load_offsets
 from penstock.storage.pieces import Events, Records, last_index_of, read_piece
 from penstock.storage.reading import FileIdentity, FileSource
 from penstock.storage.records import MARK_BYTES, Entry, index_of_mark, read_entries
 from penstock.storage.scan import scan_sealed
+from penstock.storage.segmenthead import read_segment_head
+from penstock.storage.sums import load_sums
 from penstock.wire.native.errors import BadPiece
 from penstock.wire.native.messages import JournalPiece
-from penstock.wire.native.pieces import check_piece, spans
+from penstock.wire.native.pieces import HeadsCheck, check_each_head, check_piece, spans
 
 _BLOCKS_KEPT: Final = 32
 """Sealed journals whose heads are kept: some 200 KB each."""
@@ -70,14 +72,23 @@ class Segment:
         records, stop = self.records, self.last_index + 1
         with FileSource(self.log_file) as source:
             first, begun = self.first_index, records.first_index
-            yield from read_entries(source, self.log_file, records.offsets, begun, records.end, first, stop)
+            yield from read_entries(
+                source, self.log_file, records.offsets, begun, records.end, first, stop, records.seed
+            )
 
-    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> JournalPiece:
+    def piece(
+        self,
+        first_index: int,
+        last_index: int,
+        bytes_max: int,
+        with_log: bool,
+        check_heads: HeadsCheck = check_each_head,
+    ) -> JournalPiece:
         """A piece of it, checked; raises ``Damaged`` where it is not what was written."""
         last_index = min(last_index, self.last_index)
         piece = read_piece(self.events, self.records, first_index, last_index, bytes_max, with_log)
         try:
-            check_piece(piece)
+            check_piece(piece, check_heads)
         except BadPiece as bad:
             raise Damaged(*self._place(piece, bad)) from bad
         expected = piece.first_index
@@ -106,7 +117,7 @@ def sealed_segment(layout: Layout, first_index: int, last_index: int) -> Segment
 
     def find_records() -> Records:
         with FileSource(log) as source:
-            check_file_header(source.read(0, FILE_HEADER_BYTES), log)
+            head = read_segment_head(source, log)
             offsets = load_offsets(layout, first_index)
             if offsets is None:
                 offsets = scan_sealed(source, log, first_index).offsets
@@ -114,7 +125,7 @@ def sealed_segment(layout: Layout, first_index: int, last_index: int) -> Segment
         if len(offsets) != last_index - first_index + 1:
             found = first_index + len(offsets) - 1
             raise Damaged(log, f"ends with entry {found}, {last_index} should be its last", size_bytes)
-        return Records(first_index, offsets, size_bytes, log)
+        return Records(first_index, offsets, size_bytes, log, head.seed, load_sums(layout, first_index))
 
     def find_events() -> Events:
         with FileSource(events) as source:
@@ -142,9 +153,10 @@ def closing_index(layout: Layout, first_index: int) -> int:
     """The last entry of a sealed log, by the mark that closes it. Raises ``Damaged`` where it was cut short."""
     log = layout.sealed_log(first_index)
     with FileSource(log) as source:
-        check_file_header(source.read(0, FILE_HEADER_BYTES), log)
+        head = read_segment_head(source, log)
         size_bytes = source.size_bytes
-        last_index = index_of_mark(source.read(max(size_bytes - MARK_BYTES, FILE_HEADER_BYTES), MARK_BYTES))
+        mark = source.read(max(size_bytes - MARK_BYTES, head.size_bytes), MARK_BYTES)
+        last_index = index_of_mark(mark, head.seed)
     if last_index is None or is_cut_short(layout, first_index):
         raise Damaged(log, "does not end with the mark that closed the segment: it was cut short", size_bytes)
     return last_index

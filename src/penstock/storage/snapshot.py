@@ -1,5 +1,9 @@
 """raft.snapshot: the state at one index, as a row of blocks that only the engine understands.
 
+A new snapshot is read back from the disk and checked before it takes its name. The one before it is kept as
+raft.snapshot.1, and retention keeps the log after that: if raft.snapshot is damaged later, the state can be made from
+the older one, and nothing is lost (``repair``).
+
     header   marker, Int32 -2, Int32 version 2, Int64 last index, Int64 last term, UInt32 crc32c of the header
     blocks   UInt32 length, UInt32 crc32c of length and bytes, bytes
     end      a block of length 0, then UInt64 number of blocks, UInt32 crc32c
@@ -152,6 +156,17 @@ def iterate_blocks(source: Source, file: Path) -> Iterator[tuple[int, bytes]]:
         raise Damaged(file, f"the end does not agree with the {count} blocks before it", offset + _BLOCK.size)
 
 
+def check_snapshot(path: Path, last_index: int, last_term: int) -> None:
+    """Read a whole snapshot from the disk, not from memory. Raises ``Damaged`` unless it is what was written."""
+    with FileSource(path) as source:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(source.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        if decode_header(source.read(0, HEADER_BYTES), path) != (last_index, last_term):
+            raise Damaged(path, "the header is not the one that was written", 0)
+        for _ in iterate_blocks(source, path):
+            pass
+
+
 class SnapshotFile:
     """A snapshot file that is being written: header, blocks, end, synced."""
 
@@ -207,7 +222,7 @@ class SnapshotWriter:
         last_index: int,
         last_term: int,
         before_publish: Callable[[], None],
-        ended: Callable[[bool], None],
+        ended: Callable[[bool, bool], None],
     ) -> None:
         self.last_index = last_index
         self.last_term = last_term
@@ -217,6 +232,8 @@ class SnapshotWriter:
         self._before_publish = before_publish
         self._ended = ended
         self._open = True
+        self.keeps_older = False
+        """Whether the snapshot before this one is kept; known when this one is published."""
         self._file: SnapshotFile | None = None
 
     def write_block(self, block: bytes) -> None:
@@ -235,14 +252,29 @@ class SnapshotWriter:
             file = self._begun()
             file.finish()
             self._disk.fsync_directory(self._layout.temp, "snapshot.sync_directory")
+            check_snapshot(file.path, self.last_index, self.last_term)
             self._before_publish()
+            self._keep_older()
             self._disk.rename(file.path, self._layout.snapshot, "snapshot.rename")
             self._disk.fsync_directory(self._layout.consensus, "snapshot.sync_directory")
         except StorageError:
             self.abort()
             raise
         self._open = False
-        self._ended(True)
+        self._ended(True, self.keeps_older)
+
+    def _keep_older(self) -> None:
+        """Give the published snapshot its second name, under which it stays when the new one takes its place."""
+        layout, temporary = self._layout, self._layout.temp / self._layout.older_snapshot.name
+        self.keeps_older = False
+        if layout.snapshot.exists():
+            self._disk.unlink(temporary, "snapshot.drop_older")
+            self.keeps_older = self._disk.link(layout.snapshot, temporary, "snapshot.link")
+        if self.keeps_older:
+            self._disk.rename(temporary, layout.older_snapshot, "snapshot.rename")
+        else:
+            # What is there is older still, and the log after it is not kept.
+            self._disk.unlink(layout.older_snapshot, "snapshot.drop_older")
 
     def abort(self) -> None:
         """Give the snapshot up; does nothing once it has ended."""
@@ -254,7 +286,7 @@ class SnapshotWriter:
         # A file that cannot be removed now is removed at the next start.
         with contextlib.suppress(StorageError):
             self._disk.unlink(self._path, "snapshot.unlink")
-        self._ended(False)
+        self._ended(False, False)
 
     def _begun(self) -> SnapshotFile:
         """The file, made at its first use and so by the thread that writes it."""

@@ -16,28 +16,41 @@ Threads: one thread owns the store. Besides it, one thread at a time may be insi
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from penstock.storage.archive import Retention
 from penstock.storage.cutting import Table
 from penstock.storage.disk import Disk
-from penstock.storage.errors import Damaged, NotADataDirectory, StorageFailed, WrongNode
+from penstock.storage.errors import (
+    CannotSkip,
+    Damaged,
+    NotADataDirectory,
+    NotWritable,
+    StorageFailed,
+    UnreadableData,
+    WrongNode,
+)
+from penstock.storage.evidence import LostEntries
 from penstock.storage.feed import Feed
 from penstock.storage.journal import Journal, JournalGap
 from penstock.storage.journalfile import ROW_BYTES_MAX, ROW_BYTES_MIN
 from penstock.storage.layout import Layout
 from penstock.storage.lock import DirectoryLock
-from penstock.storage.log import Log
+from penstock.storage.log import Log, LogRules
 from penstock.storage.metadata import CLUSTER_ID_BYTES, Metadata, load_metadata, save_metadata
+from penstock.storage.pieces import Part
 from penstock.storage.reading import FileSource
 from penstock.storage.records import Entry
 from penstock.storage.recovery import create_log, empty_temp, recover_journal, recover_log
 from penstock.storage.replace import finish_replacement
 from penstock.storage.scan import TornTail, scan_live
+from penstock.storage.skipped import load_skipped, save_skipped
 from penstock.storage.snapshot import OpenSnapshot, SnapshotReader, SnapshotWriter
-from penstock.storage.space import Space
+from penstock.storage.space import Room, Space
 from penstock.wire.native.messages import JournalPiece
 
 MIB = 1024 * 1024
@@ -52,9 +65,11 @@ class StoreSettings:
     reserve_bytes: int = 64 * MIB
     """The space kept aside for a full disk; 0 for none."""
     retention_hours: float = 168
-    """The age from which an archived segment may go."""
+    """The age, in log time, from which an archived segment may go."""
     retention_bytes: int = 8 * 1024 * MIB
     """The size of the archive from which its oldest segments may go."""
+    is_durable: bool = True
+    """Whether the caller applies and answers entries only after they are synced: mode durable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +86,8 @@ class Recovered:
     """The last entry whose journal rows are there; ``journal_append`` passes over what comes again up to it."""
     journal_gap: JournalGap | None
     """Entries before the snapshot whose journal rows are lost, if any."""
+    lost: LostEntries | None
+    """Entries that the log had and has not any more, where that is accepted or allowed by the mode."""
     is_new: bool
     """Whether the directory was made by this start."""
     notes: list[str]
@@ -91,12 +108,15 @@ class Store:
         log: Log,
         journal: Journal,
         snapshot: tuple[int, int],
+        older_snapshot_index: int = -1,
     ) -> None:
         self.data_dir = layout.data_dir
         self.metadata = metadata
         """Term, vote, and the ids, as they are on disk."""
         self.snapshot_index, self.snapshot_term = snapshot
         """Index and term of the published snapshot; -1 and 0 without one."""
+        self.older_snapshot_index = older_snapshot_index
+        """Index of the snapshot before that one; -1 if none is kept."""
         self._layout = layout
         self._disk = disk
         self._settings = settings
@@ -106,6 +126,8 @@ class Store:
         self._journal = journal
         self._snapshot_writer: SnapshotWriter | None = None
         self._feed = Feed(layout, log, journal)
+        self.skipped = load_skipped(layout)
+        """The entries that an operator decided not to apply."""
 
     @property
     def cluster_id(self) -> bytes:
@@ -122,22 +144,24 @@ class Store:
         node_id: int,
         settings: StoreSettings | None = None,
         disk: Disk | None = None,
+        accept_loss: bool = False,
     ) -> tuple[Store, Recovered]:
         """Open the directory, made if missing, and bring its files in order.
 
         `row_bytes` is the length of a journal row; `new_cluster_id` (16 random bytes) goes into a new directory only.
+        With `accept_loss` a log whose end is gone is opened as far as it goes, and the journal is cut to it; without
+        it that raises ``EntriesLost``. It is for a repair that an operator asked for, not for a node.
         Raises an ``UnreadableData`` where the files cannot be started from, ``DirectoryInUse``, or ``StorageFailed``.
         """
         if not ROW_BYTES_MIN <= row_bytes <= ROW_BYTES_MAX or len(new_cluster_id) != CLUSTER_ID_BYTES:
             raise ValueError(f"rows of {row_bytes} bytes, a cluster id of {len(new_cluster_id)} bytes")
         layout = Layout(Path(data_dir))
         disk, settings = disk or Disk(), settings or StoreSettings()
-        _make_directories(disk, layout)
+        notes = _make_directories(disk, layout)
         lock = DirectoryLock(disk, layout)
         try:
-            return _Opening(layout, disk, settings, lock, row_bytes).run(
-                cls, Metadata(0, None, new_cluster_id, node_id)
-            )
+            opening = _Opening(layout, disk, settings, lock, row_bytes, accept_loss, notes)
+            return opening.run(cls, Metadata(0, None, new_cluster_id, node_id))
         except BaseException:
             lock.release()
             raise
@@ -201,6 +225,19 @@ class Store:
         """The entries from `first` to `last`, both included, from the archive too; ends early if there are fewer."""
         return self._log.read(first, last)
 
+    # Entries that are not applied
+
+    def skip_entry(self, index: int) -> None:
+        """Record, durably, that an entry behind the snapshot is applied as an unreadable one. Once is enough."""
+        if index in self.skipped.checksums:
+            return
+        if not self.snapshot_index < index <= self.last_index:
+            raise CannotSkip(self._layout.log, index, self.snapshot_index + 1, self.last_index)
+        _, _, data = next(self.read(index, index))
+        skipped = self.skipped.with_entry(index, data)
+        save_skipped(self._disk, self._layout, skipped)
+        self.skipped = skipped
+
     # Metadata
 
     def save_metadata(self, term: int, vote: int | None) -> None:
@@ -217,9 +254,12 @@ class Store:
         """The last entry whose rows the journal has."""
         return self._journal.last_index
 
-    def journal_append(self, index: int, rows: bytes) -> None:
-        """Add the rows (none, one or many) of one applied entry. Entries come in order; what is here is passed over."""
-        self._journal.append(index, rows)
+    def journal_append(self, index: int, rows: bytes, entry_bytes: int = 0) -> None:
+        """Add the rows (none, one or many) of one applied entry. Entries come in order; what is here is passed over.
+
+        The journal is cut into blocks by the length of the entries too: `entry_bytes` must be that of this one's bytes.
+        """
+        self._journal.append(index, rows, entry_bytes)
 
     def journal_sync_ahead(self) -> Callable[[], None] | None:
         """Work for a thread that keeps the roll of a segment short; None while there is none."""
@@ -229,9 +269,11 @@ class Store:
         """The rows of these entries in order, whole rows, many in each piece; also those still in memory."""
         return self._journal.rows(first_index, last_index)
 
-    def piece(self, first_index: int, last_index: int, bytes_max: int, with_log: bool) -> Callable[[], JournalPiece]:
+    def piece(
+        self, first_index: int, last_index: int, bytes_max: int, with_log: bool, part: Part | None = None
+    ) -> Callable[[], JournalPiece]:
         """Work for a thread: to read the raw history from an entry on that is applied and not yet retired."""
-        return self._feed.piece(first_index, last_index, bytes_max, with_log)
+        return self._feed.piece(first_index, last_index, bytes_max, with_log, part)
 
     def tables(self, first_index: int, last_index: int) -> list[Callable[[], Table]]:
         """Work for a thread, segment by segment: to tell how much there is of these entries, which are applied."""
@@ -258,11 +300,46 @@ class Store:
         """The published snapshot, which there is, for a reader."""
         return OpenSnapshot(self._layout.snapshot)
 
-    def run_retention(self, now_s: float) -> list[int]:
-        """Delete archived segments that may go; `now_s` is the wall clock. Returns the first index of each."""
-        covered_end = min(self.snapshot_index + 1, self._journal.first_index)
-        age_s_max = self._settings.retention_hours * 3600
-        return self._log.retire(now_s, covered_end, age_s_max, self._settings.retention_bytes)
+    def run_retention(self, now_us: int, kept_since_us: int = 0) -> list[int]:
+        """Delete archived segments that may go. Returns the first index of each.
+
+        Both are log time: now, and since when ages count after a jump of the clock (``State.kept_since_us``).
+        The log after the older snapshot stays: with it a damaged newest one is no loss.
+        """
+        covered_end = self._covered_end(self.older_snapshot_index)
+        age_us_max = int(self._settings.retention_hours * 3_600_000_000)
+        rules = Retention(covered_end, now_us, kept_since_us, age_us_max, self._settings.retention_bytes)
+        return self._log.retire(rules)
+
+    def make_room(self) -> list[int]:
+        """Delete covered segments early while the disk is short of space, the oldest first; returns first indexes.
+
+        First those that the older snapshot covers. If that is not enough, the older snapshot goes, too, and what the
+        newest one covers: that one has been checked.
+        """
+        retired = self._retire_for_room(self.older_snapshot_index)
+        covered_end = self._covered_end(self.snapshot_index)
+        can_free = len(self._log.segments) > 1 and self._log.segments[1] <= covered_end
+        if can_free and self.room().missing_bytes:
+            self._disk.unlink(self._layout.older_snapshot, "retention.unlink")
+            self.older_snapshot_index = -1
+            retired += self._retire_for_room(self.snapshot_index)
+        return retired
+
+    def _covered_end(self, snapshot_index: int) -> int:
+        return min(snapshot_index + 1, self._journal.first_index)
+
+    def _retire_for_room(self, snapshot_index: int) -> list[int]:
+        missing_bytes = self.room().missing_bytes
+        if not missing_bytes:
+            return []
+        covered_end = self._covered_end(snapshot_index)
+        return self._log.retire(Retention(covered_end, 0, 0, 0, self._settings.retention_bytes, missing_bytes))
+
+    @property
+    def snapshot_makes_room(self) -> bool:
+        """Whether there are sealed segments that a snapshot taken now would cover, and the newest one does not."""
+        return self._log.first_index > self.snapshot_index + 1 and bool(self._log.archive.first_indexes)
 
     def hold(self, name: str, index: int) -> None:
         """Keep the segments from this entry on for a named reader, within the archive's size; not over a restart."""
@@ -274,10 +351,20 @@ class Store:
 
     # Space
 
+    def room(self) -> Room:
+        """How much space the disk has, and how much the node needs next."""
+        snapshot = self._layout.snapshot
+        return self._space.room(snapshot.stat().st_size if self.snapshot_index >= 0 else 0)
+
     @property
     def disk_full(self) -> bool:
         """Whether puts should be refused: the disk was full, the reserve is in use."""
         return self._space.full
+
+    @property
+    def disk_spent(self) -> bool:
+        """Whether all commands of clients should be refused: only the last part of the reserve is left."""
+        return self._space.spent
 
     def try_recover_space(self) -> bool:
         """To be called every few seconds while ``disk_full``: True once there is room and a reserve again."""
@@ -321,13 +408,14 @@ class _Publishing:
             raise
         store._journal.save_tail(self._tail)
 
-    def ended(self, published: bool) -> None:
+    def ended(self, published: bool, keeps_older: bool) -> None:
         for descriptor in (self._log_descriptor, self._journal_descriptor):
             if descriptor >= 0:
                 os.close(descriptor)
         store = self._store
         store._snapshot_writer = None
         if published:
+            store.older_snapshot_index = store.snapshot_index if keeps_older else -1
             store.snapshot_index, store.snapshot_term = self._index, self._term
 
 
@@ -335,11 +423,18 @@ class _Opening:
     """The steps of ``Store.open`` after the lock is held."""
 
     def __init__(
-        self, layout: Layout, disk: Disk, settings: StoreSettings, lock: DirectoryLock, row_bytes: int
+        self,
+        layout: Layout,
+        disk: Disk,
+        settings: StoreSettings,
+        lock: DirectoryLock,
+        row_bytes: int,
+        accept_loss: bool,
+        notes: list[str],
     ) -> None:
         self.layout, self.disk, self.settings, self.lock = layout, disk, settings, lock
-        self.row_bytes = row_bytes
-        self.notes: list[str] = []
+        self.row_bytes, self.accept_loss = row_bytes, accept_loss
+        self.notes = notes
 
     def run(self, cls: type[Store], new_metadata: Metadata) -> tuple[Store, Recovered]:
         layout, disk, settings = self.layout, self.disk, self.settings
@@ -352,17 +447,20 @@ class _Opening:
         is_new = metadata is None
         if metadata is None:
             self._check_unused()
-            create_log(disk, layout, space, settings.segment_bytes)
             metadata = new_metadata
+            create_log(disk, layout, space, self._rules(metadata))
         elif metadata.node_id != new_metadata.node_id:
             raise WrongNode(layout.metadata, metadata.node_id, new_metadata.node_id)
         reader = SnapshotReader(layout.snapshot) if layout.snapshot.exists() else None
         snapshot = (-1, 0) if reader is None else (reader.last_index, reader.last_term)
-        log, scan = recover_log(disk, layout, space, settings.segment_bytes, snapshot, self.notes)
+        rules = self._rules(metadata)
+        log, scan, lost = recover_log(disk, layout, space, rules, snapshot, self.notes, accept_loss=self.accept_loss)
         journal: Journal | None = None
         try:
             empty_temp(disk, layout)
             journal, gap = recover_journal(disk, layout, self.row_bytes, log, snapshot[0], self.notes)
+            if self.accept_loss:
+                journal.save_all()  # or the tail would tell of the lost entries again at the next start
             if is_new:
                 # Last of all: a directory with metadata is a whole one.
                 save_metadata(disk, layout, metadata)
@@ -371,7 +469,9 @@ class _Opening:
             if journal is not None:
                 journal.close()
             raise
-        store = cls(layout, disk, settings, self.lock, space, metadata, log, journal, snapshot)
+        older = self._older_snapshot_index(snapshot[0])
+        store = cls(layout, disk, settings, self.lock, space, metadata, log, journal, snapshot, older)
+        self._note_shortage(store.room())
         return store, Recovered(
             metadata=metadata,
             snapshot=reader,
@@ -379,9 +479,35 @@ class _Opening:
             torn=[] if scan.torn is None else [scan.torn],
             journal_last_index=journal.last_index,
             journal_gap=gap,
+            lost=lost,
             is_new=is_new,
             notes=self.notes,
         )
+
+    def _older_snapshot_index(self, snapshot_index: int) -> int:
+        path = self.layout.older_snapshot
+        if not path.exists():
+            return -1
+        try:
+            index = SnapshotReader(path).last_index
+        except UnreadableData as error:
+            self.notes.append(f"{error}; it is not needed now, and the next snapshot takes its place")
+            return -1
+        return index if index <= snapshot_index else -1
+
+    def _note_shortage(self, room: Room) -> None:
+        """Say at once what would otherwise be found when the disk is full."""
+        if room.missing_bytes:
+            segment, reserve = (size >> 20 for size in (self.settings.segment_bytes, self.settings.reserve_bytes))
+            self.notes.append(
+                f"the disk of {self.layout.consensus} is too small for these settings: {room.free_bytes >> 20} MiB are "
+                f"free, {room.needed_bytes >> 20} MiB are needed for two segments (storage.segment_bytes, {segment} "
+                f"MiB), a snapshot, and what is missing of the reserve (storage.reserve_bytes, {reserve} MiB); old log "
+                "segments are deleted early, and puts are refused when nothing is left to delete"
+            )
+
+    def _rules(self, metadata: Metadata) -> LogRules:
+        return LogRules(self.settings.segment_bytes, metadata.cluster_id, self.settings.is_durable)
 
     def _check_unused(self) -> None:
         """A directory without metadata is new, and then it holds nothing."""
@@ -396,11 +522,25 @@ class _Opening:
                 raise Damaged(layout.metadata, "is missing, though raft.log has entries: the vote may have been lost")
 
 
-def _make_directories(disk: Disk, layout: Layout) -> None:
+def _make_directories(disk: Disk, layout: Layout) -> list[str]:
+    """Make what is missing and see that the node can write everywhere; returns notes for the operator."""
+    is_used = _exists(layout.metadata)
+    notes: list[str] = []
     for path in layout.directories:
-        if path.is_dir():
-            continue
-        if path.exists():
+        if not _exists(path):
+            disk.mkdir(path, "directory.create")
+            disk.fsync_directory(path.parent, "directory.sync_directory")
+            if is_used:
+                notes.append(f"{path} was missing and has been made again; what was in it is gone")
+        elif not path.is_dir():
             raise NotADataDirectory(path, "is a file, not a directory")
-        disk.mkdir(path, "directory.create")
-        disk.fsync_directory(path.parent, "directory.sync_directory")
+        disk.check_writable(path, "directory.check")
+    return notes
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except PermissionError as error:
+        # A directory above it may not be searched.
+        raise NotWritable(path.parent, error.errno or errno.EACCES) from error

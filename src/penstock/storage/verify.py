@@ -14,22 +14,27 @@ from typing import Literal
 
 from penstock.storage import journalfile
 from penstock.storage.errors import Damaged, NotADataDirectory, StorageError
+from penstock.storage.evidence import find_lost_entries
 from penstock.storage.inspect import FileKind, describe, kind_of, version_of
 from penstock.storage.layout import Layout
 from penstock.storage.metadata import load_metadata
 from penstock.storage.offsets import load_offsets
 from penstock.storage.reading import FileSource
+from penstock.storage.recovery import foreign_snapshot
 from penstock.storage.scan import LogScan, scan_live, scan_sealed
+from penstock.storage.skipped import load_skipped
 from penstock.storage.snapshot import SnapshotReader
+from penstock.storage.sums import first_wrong_chunk, load_sums
 
-Severity = Literal["damage", "torn", "gap"]
+Severity = Literal["damage", "loss", "torn", "gap"]
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Something that is not as it was written.
 
-    "damage" keeps a node from starting or a reader from reading; "torn" is cut off by the next start; "gap" are rows
+    "damage" keeps a node from starting or a reader from reading; "loss" are entries that a power cut took in the modes
+    `interval` and `none`, which the next start reports and goes on; "torn" is cut off by the next start; "gap" are rows
     that the journal lacks.
     """
 
@@ -76,17 +81,25 @@ class _Verifier:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._report = Report()
+        self._cluster_id: bytes | None = None
+        """The cluster by raft.metadata; None where that cannot be read."""
+        self._snapshot_term = 0
 
     def run(self) -> Report:
         layout = self._layout
         if not layout.consensus.is_dir():
             raise NotADataDirectory(layout.data_dir, "has no directory consensus/")
         with self._file(layout.metadata):
-            if load_metadata(layout) is None:
+            metadata = load_metadata(layout)
+            if metadata is None:
                 raise Damaged(layout.metadata, "is missing")
+            self._cluster_id = metadata.cluster_id
+        if layout.skipped.exists():
+            with self._file(layout.skipped):
+                load_skipped(layout)
         snapshot_index = self._snapshot()
-        last_index = self._logs(snapshot_index)
-        self._journals(max(last_index, snapshot_index), snapshot_index)
+        self._logs(snapshot_index)
+        self._journals(snapshot_index)
         return self._report
 
     @contextmanager
@@ -99,13 +112,17 @@ class _Verifier:
         if layout.snapshot.exists():
             with self._file(layout.snapshot):
                 reader = SnapshotReader(layout.snapshot)
-                last_index = reader.last_index
+                last_index, self._snapshot_term = reader.last_index, reader.last_term
                 for _ in reader:
+                    pass
+        if layout.older_snapshot.exists():
+            with self._file(layout.older_snapshot):
+                for _ in SnapshotReader(layout.older_snapshot):
                     pass
         return last_index
 
-    def _logs(self, snapshot_index: int) -> int:
-        """Check all segments and that each goes on where the one before ended; returns the last index."""
+    def _logs(self, snapshot_index: int) -> None:
+        """Check all segments and that each goes on where the one before ended."""
         layout, report = self._layout, self._report
         expected: int | None = None
         term = 0
@@ -116,16 +133,40 @@ class _Verifier:
             expected = None
             with self._file(path), FileSource(path) as source:
                 scan = scan_sealed(source, path, first, term)
+                self._check_cluster(scan, path)
+                self._check_snapshot(scan, snapshot_index)
                 expected, term = scan.last_index + 1, scan.last_term
                 report.entries += len(scan.offsets)
                 self._offsets(first, scan)
-        last_index = -1
+                self._sums(first, source)
         with self._file(layout.log), FileSource(layout.log) as source:
             scan = scan_live(source, layout.log, None, snapshot_index + 1, term)
-            last_index = scan.last_index
+            self._check_cluster(scan, layout.log)
+            self._check_snapshot(scan, snapshot_index)
             self._follows(layout.log, expected, scan.first_index, snapshot_index)
             _note_scan(report, layout.log, scan)
-        return last_index
+            self._end(scan, snapshot_index)
+
+    def _check_cluster(self, scan: LogScan, path: Path) -> None:
+        if self._cluster_id is not None:
+            scan.head.check_cluster(self._cluster_id, path)
+
+    def _check_snapshot(self, scan: LogScan, snapshot_index: int) -> None:
+        """See that the snapshot is of this log, where one of its segments has the snapshot's entry."""
+        terms = [term for first, term in scan.term_starts if first <= snapshot_index <= scan.last_index]
+        if terms and terms[-1] != self._snapshot_term:
+            self._report.problems.append(
+                Problem(self._layout.snapshot, None, foreign_snapshot(snapshot_index, self._snapshot_term, terms[-1]))
+            )
+
+    def _end(self, scan: LogScan, snapshot_index: int) -> None:
+        """Compare the end of the log with what other files tell of it, as a start does."""
+        layout = self._layout
+        lost = find_lost_entries(layout, scan.last_index, snapshot_index, was_promised=scan.was_promised)
+        if lost is not None and lost.was_synced:
+            raise lost.error()
+        if lost is not None:
+            self._report.problems.append(Problem(layout.log, scan.end, str(lost), "loss"))
 
     def _offsets(self, first: int, scan: LogScan) -> None:
         path = self._layout.sealed_offsets(first)
@@ -133,6 +174,15 @@ class _Verifier:
             with self._file(path):
                 if load_offsets(self._layout, first) != scan.offsets:
                     reason = "does not fit its log, which is walked instead"
+                    self._report.problems.append(Problem(path, None, reason, "torn"))
+
+    def _sums(self, first: int, log: FileSource) -> None:
+        path = self._layout.sealed_sums(first)
+        if path.exists():
+            with self._file(path):
+                sums = load_sums(self._layout, first)
+                if sums is None or first_wrong_chunk(log, sums) is not None:
+                    reason = "does not fit its log, whose records are checked one by one instead"
                     self._report.problems.append(Problem(path, None, reason, "torn"))
 
     def _follows(self, path: Path, expected: int | None, first: int, snapshot_index: int) -> None:
@@ -147,7 +197,7 @@ class _Verifier:
             reason = f"begins at entry {first}, the log before it ends with {expected - 1}"
             self._report.problems.append(Problem(path, None, reason))
 
-    def _journals(self, covered: int, snapshot_index: int) -> None:
+    def _journals(self, snapshot_index: int) -> None:
         layout = self._layout
         paths = [layout.sealed_events(first) for first in layout.sealed_first_indexes()]
         expected: int | None = None
@@ -162,9 +212,6 @@ class _Verifier:
         if expected is not None and expected <= snapshot_index:
             reason = f"the journal lacks entries {expected} to {snapshot_index}, which lie before the snapshot"
             self._report.problems.append(Problem(layout.live_events, None, reason, "gap"))
-        if expected is not None and expected - 1 > covered:
-            reason = f"the journal has entries up to {expected - 1}, the log up to {covered}; the next start cuts it"
-            self._report.problems.append(Problem(layout.live_events, None, reason, "torn"))
 
 
 def _check_journal(report: Report, path: Path, expected: int | None) -> int:
@@ -204,7 +251,7 @@ def _verify_file(report: Report, path: Path) -> None:
     with _recorded(report, path):
         with FileSource(path) as source:
             version = version_of(source, path, kind)
-        check = _CHECKS[kind] if version == 2 else _check_described
+        check = _CHECKS[kind] if version >= 2 else _check_described
         check(report, path)
 
 
@@ -232,10 +279,12 @@ def _check_described(_report: Report, path: Path) -> None:
 _CHECKS: dict[FileKind, Callable[[Report, Path], None]] = {
     "log": _check_log,
     "metadata": _check_described,
+    "skipped": _check_described,
     "snapshot": _check_described,
     "events": _check_events,
     "tail": _check_described,
     "offsets": _check_described,
+    "sums": _check_described,
 }
 
 

@@ -105,6 +105,49 @@ def test_a_message_of_a_deleted_queue_can_be_acknowledged(client: Client, etzel:
     assert client.fetch("q")["msg"] == "b", "the new queue's first message is another one"
 
 
+def test_uids_of_queues_that_follow_each_other_in_one_entry_differ(client: Client, etzel: EtzelServer) -> None:
+    """Published, queue deleted, published again under its name, all in one entry: an ACK ends its own message only."""
+    other = etzel.client()
+    etzel.until(lambda: len(etzel.connections) == 2)
+    command = Command(c.DELETE_QUEUE, DOOR_NATIVE, 1 << 32, 0, 0, c.encode(c.DeleteQueue("q")), c.DeleteQueue("q"))
+    index = etzel.call(lambda: etzel.node.engine.state.index)
+
+    def request(text: str) -> bytes:
+        return json.dumps({"cmd": "PUB", "qname": "q", "msg": text, "uid": True}).encode()
+
+    def all_at_once() -> None:
+        first, second = etzel.connections
+        first.message(request("a"), True)
+        etzel.node.submit(command, NOBODY, 0)
+        second.message(request("b"), True)
+
+    etzel.call(all_at_once)
+    uids = [each.hear()["uid"] for each in (client, other)]
+    assert etzel.call(lambda: etzel.node.engine.state.index) == index + 1
+    assert uids[0] != uids[1]
+    client.acknowledge("q", uids[0])
+    assert other.fetch("q")["uid"] == uids[1]
+
+
+def test_a_message_that_was_fetched_in_the_entry_that_deletes_its_queue(client: Client, etzel: EtzelServer) -> None:
+    """It is handed out under its own uid, and its ACK does not end a message of the next queue of that name."""
+    client.publish("q", "a")
+    delete = Command(c.DELETE_QUEUE, DOOR_NATIVE, 1 << 32, 0, 0, c.encode(c.DeleteQueue("q")), c.DeleteQueue("q"))
+    put = c.Put("q", [c.Item(0, b"b")], True)
+
+    def all_at_once() -> None:
+        etzel.connections[0].message(b'{"cmd":"FET","qname":"q"}', True)
+        etzel.node.submit(delete, NOBODY, 0)
+        etzel.node.submit(Command(c.PUT, DOOR_NATIVE, 1 << 32, 0, 0, c.encode(put), put), NOBODY, 0)
+
+    etzel.call(all_at_once)
+    first = client.hear()
+    assert first["msg"] == "a"
+    client.acknowledge("q", first["uid"])
+    following = client.fetch("q")
+    assert (following["msg"], following["uid"] == first["uid"]) == ("b", False)
+
+
 def test_smallest_priority_first_then_in_the_order_of_publishing(client: Client) -> None:
     for message, priority in [("low", 20), ("b", 0), ("c", 0), ("high", -20), ("last", 2**63 - 1), ("first", -(2**63))]:
         client.publish("q", message, priority=priority)
@@ -206,7 +249,7 @@ def test_queues_and_the_node_may_refuse_what_is_published(client: Client, etzel:
     assert refused(priority=10) == "KEY_OUT_OF_RANGE"
     client.publish("narrow", "m")
     assert refused() == "QUEUE_FULL"
-    etzel.call(lambda: setattr(etzel.node.store, "disk_full", True))
+    etzel.call(lambda: setattr(etzel.node.store._space, "full", True))
     assert client.ask("PUB", "q", msg="m") == {"cmd": "nok", "err": "DISK_FULL"}
     assert client.fetch("narrow")["msg"] == "m", "what is there can be taken"
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,7 +55,7 @@ def test_a_put_that_the_node_refuses_at_once_does_not_overtake(client: Client, e
     connection: Any = etzel.connections[0]
     client.socket.sendall(frames(pub("a")))
     etzel.until(lambda: connection._asked == 1)
-    etzel.call(lambda: setattr(etzel.node.store, "disk_full", True))
+    etzel.call(lambda: setattr(etzel.node.store._space, "full", True))
     client.socket.sendall(frames(pub("b"), FET))
     etzel.until(lambda: connection._asked == 3)
     release()
@@ -70,8 +72,20 @@ def test_sleeping_comes_after_what_was_asked_before(client: Client) -> None:
     client.hears_nothing()
 
 
-@given(st.lists(st.sampled_from(["pub", "fet", "islp", "sub", "ack", "bad", "binary", "del"]), max_size=60), st.data())
-def test_any_mix_is_answered_in_order(kinds: list[str], data: st.DataObject) -> None:
+@pytest.fixture(scope="module")
+def shared() -> Iterator[EtzelServer]:
+    """One node for all examples of a test."""
+    server = EtzelServer(AdvancedLoop())
+    server.start()
+    yield server
+    server.stop()
+
+
+KINDS = st.sampled_from(["pub", "fet", "islp", "sub", "ack", "bad", "binary", "del"])
+
+
+@given(kinds=st.lists(KINDS, max_size=60), data=st.data())
+def test_any_mix_is_answered_in_order(shared: EtzelServer, kinds: list[str], data: st.DataObject) -> None:
     expected = {
         "pub": {"ok"},
         "fet": {"msg", "nomsg", "nok"},
@@ -94,7 +108,7 @@ def test_any_mix_is_answered_in_order(kinds: list[str], data: st.DataObject) -> 
     }
     stream = b"".join(client_frame(json.dumps(requests[kind]).encode(), 2 if kind == "binary" else 1) for kind in kinds)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=5)))
-    client = _shared().client()
+    client = shared.client()
     for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         client.socket.sendall(stream[start:stop])
     for kind in kinds:
@@ -103,22 +117,6 @@ def test_any_mix_is_answered_in_order(kinds: list[str], data: st.DataObject) -> 
             reply = client.hear()
         assert reply["cmd"] in expected[kind]
     client.close()
-
-
-_servers: list[EtzelServer] = []
-
-
-def _shared() -> EtzelServer:
-    """One node for all examples of a test."""
-    if not _servers:
-        _servers.append(EtzelServer(AdvancedLoop()))
-        _servers[0].start()
-    return _servers[0]
-
-
-def teardown_module() -> None:
-    for server in _servers:
-        server.stop()
 
 
 def test_replies_are_in_order_when_leadership_is_lost(client: Client, etzel: EtzelServer) -> None:

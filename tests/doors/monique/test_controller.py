@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -19,6 +19,7 @@ from penstock.doors.monique.tasks import queue_name
 from penstock.engine import commands as c
 from penstock.engine.entries import Command
 from penstock.engine.journal import DOOR_NATIVE
+from penstock.engine.records import Record
 from penstock.node.requests import NOBODY
 from penstock.wire.monique import gateway as g
 from penstock.wire.monique.bodies import Body, encode_body, kill_body
@@ -328,15 +329,15 @@ def test_a_silent_worker_gets_no_more_while_it_is_silent() -> None:
 
 
 def test_a_worker_that_gives_no_sign_of_life_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.doors.monique.worker.PING_EVERY_S", 0.05)
+    monkeypatch.setattr("penstock.doors.monique.peers.PING_EVERY_S", 0.05)
     with socket.create_connection(("127.0.0.1", site.ports[PORT]), timeout=10) as mute:
         mute.recv(64)
         assert mute.recv(1) == b"", "without a handshake it is closed"
 
 
 def test_a_worker_is_pinged_and_its_answers_are_signs_of_life(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.doors.monique.worker.PING_EVERY_S", 0.02)
-    monkeypatch.setattr("penstock.doors.monique.worker.PINGS_UNANSWERED_MAX", 10_000)
+    monkeypatch.setattr("penstock.doors.monique.peers.PING_EVERY_S", 0.02)
+    monkeypatch.setattr("penstock.doors.monique.peers.PINGS_UNANSWERED_MAX", 10_000)
     pull, boss = worker(site), Boss(site)
     (connection,) = site.server.doors[-1]._controller._benches[SPEC].workers  # type: ignore[attr-defined]
     pings: list[None] = []
@@ -347,7 +348,7 @@ def test_a_worker_is_pinged_and_its_answers_are_signs_of_life(site: Site, monkey
 
 
 def test_a_worker_whose_pings_stay_unanswered_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.doors.monique.worker.PING_EVERY_S", 0.02)
+    monkeypatch.setattr("penstock.doors.monique.peers.PING_EVERY_S", 0.02)
     boss = Boss(site)
     greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
     ready = b"\x05READY\x0bSocket-Type\x00\x00\x00\x04PULL"
@@ -491,3 +492,59 @@ def test_records_that_end_otherwise_are_forgotten(site: Site, monkeypatch: pytes
 )
 def test_a_spec_names_its_queue(spec: str, name: str | None) -> None:
     assert queue_name(spec) == name
+
+
+# Records of other protocols.
+
+
+def odd_body(number: int) -> bytes:
+    """A body with a further key of many objects, and bytes behind it, as another program may put it."""
+    plain = encode_body(body(id=str(number)))
+    further = msgspec.msgpack.encode("alphabet") + msgspec.msgpack.encode([None] * 2_000)
+    return bytes((plain[0] + 1,)) + further + plain[1:] + b"rest"
+
+
+def slices_while(site: Site, act: Callable[[], None]) -> list[int]:
+    """How many records were read in each turn, until all are known."""
+    (bench,) = site.server.doors[-1]._controller._benches.values()  # type: ignore[attr-defined]
+    slices: list[int] = []
+
+    def watch() -> None:
+        note, catch_up = bench.tasks._note, bench.tasks.catch_up
+
+        def counted_note(record: Record) -> int:
+            slices[-1] += 1
+            found: int = note(record)
+            return found
+
+        def counted_catch_up() -> bool:
+            slices.append(0)
+            found: bool = catch_up()
+            return found
+
+        bench.tasks._note, bench.tasks.catch_up = counted_note, counted_catch_up
+
+    site.call(watch)
+    act()
+    site.until(lambda: not bench.reading and not site.node._pending and not site.node._in_flight)
+    return slices
+
+
+def test_records_of_other_protocols_are_read_in_slices_and_all_are_found(site: Site) -> None:
+    items = [c.Item(0, odd_body(number)) for number in range(3_000)]
+    slices = slices_while(site, lambda: perform(site, c.Put(QUEUE, items)))
+    assert sum(slices) == len(items)
+    assert max(slices) <= 1_000
+    Boss(site).answer("2999")
+    site.until(lambda: sum(site.counts_now(QUEUE)) == len(items) - 1)
+
+
+def test_a_task_that_ends_before_its_record_was_read_ends_nevertheless(site: Site) -> None:
+    boss = Boss(site)
+    release = site.hold_commits()
+    perform(site, c.Put(QUEUE, [c.Item(0, odd_body(number)) for number in range(3_000)]))
+    answer = body("result", SPEC, pid="2999")
+    boss.client.send(g.PushToMq(answer.tag.encode(), encode_body(answer)))
+    site.until(lambda: site.node._pending or len(site.node._in_flight) > 1)
+    release()
+    site.until(lambda: sum(site.counts_now(QUEUE)) == 2_999)

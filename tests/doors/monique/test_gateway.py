@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from typing import Any, cast
+from urllib.request import urlopen
+
 import msgspec
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from penstock.doors.monique.delivery import Subscriptions
+from penstock.doors.subscribing import SUBSCRIPTION_BYTES
 from penstock.engine.errors import MEMORY_FULL, Refusal
+from penstock.node.account import SUBSCRIPTIONS
 from penstock.node.limits import Limits
 from penstock.wire.monique import gateway as g
 from penstock.wire.monique.bodies import encode_body
@@ -292,6 +299,86 @@ def test_patterns_are_bounded_in_a_request_and_in_a_connection(site: Site, monke
 
 
 # The handshake.
+
+
+def subscription_bytes(site: Site) -> int:
+    return site.call(lambda: site.node.account.bytes_by_kind.get(SUBSCRIPTIONS, 0))
+
+
+def test_patterns_are_counted_until_they_are_taken_away_or_the_client_is_gone(site: Site) -> None:
+    client = site.client()
+    client.subscribe(("a" * 1000, "data"), ("a" * 1000, "data"), ("b" * 1000, "data"))
+    first = subscription_bytes(site)
+    assert 2_008 <= first <= 2_008 + 2_000
+    client.subscribe(("a" * 1000, "data"))
+    assert subscription_bytes(site) == first
+    unsubscribed = (g.Pattern("a" * 1000, "data"), g.Pattern("never", "data"))
+    assert client.ask(g.Unsubscribe(unsubscribed)) == g.Unsubscribed(unsubscribed)
+    assert subscription_bytes(site) == first // 2
+    client.close()
+    site.until(lambda: site.node.account.bytes_by_kind.get(SUBSCRIPTIONS, 0) == 0)
+
+
+def test_the_count_of_patterns_is_their_real_memory() -> None:
+    """Within a fifth, for short and for long ones."""
+    for text_bytes in (10, 100, 1_000):
+        requests = [
+            g.encode_request(g.Subscribe(tuple(g.Pattern(f"{n}-{i}".ljust(text_bytes), "data") for i in range(500))))
+            for n in range(8)
+        ]
+        tracemalloc.start()
+        subscriptions = Subscriptions(cast(Any, None))
+        kept: set[g.Pattern] = set()
+        for request in requests:
+            patterns = set(cast(g.Subscribe, g.decode_request(request)).patterns)
+            kept |= patterns
+            subscriptions.add(cast(Any, subscriptions), patterns)
+            del patterns
+        real_bytes = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        counted_bytes = sum(len(each.spec) + len(each.type) + SUBSCRIPTION_BYTES for each in kept)
+        assert counted_bytes == pytest.approx(real_bytes, rel=0.2)
+
+
+def test_all_clients_together_have_a_limit_of_patterns(site: Site) -> None:
+    def shrink_limit() -> None:
+        cast(Any, site.server)._keeper.buffer_bytes_max = 400_000
+
+    site.call(shrink_limit)
+    refused = 0
+    for number in range(40):
+        client = site.client()
+        patterns = tuple(g.Pattern(f"spec-{number}-{n}", "data") for n in range(10))
+        answer = client.ask(g.Subscribe(patterns))
+        refused += isinstance(answer, g.ErrorReply) and "too many patterns" in answer.text
+        assert subscription_bytes(site) <= 100_000
+    assert 10 <= refused < 40
+
+
+def test_a_subscribe_costs_the_same_however_many_patterns_there_are(site: Site) -> None:
+    """What the gateway hands to the index is what is new: nothing of the 5,000 patterns from before."""
+    client = site.client()
+    for start in range(0, 5_000, 1_000):
+        client.subscribe(*((f"spec-{n}", "data") for n in range(start, start + 1_000)))
+    added: list[int] = []
+    subscriptions = cast(Any, site.server.doors[-1])._subscriptions
+    add = subscriptions.add
+
+    def counted(connection: object, patterns: set[g.Pattern]) -> None:
+        added.append(len(patterns))
+        add(connection, patterns)
+
+    site.call(lambda: setattr(subscriptions, "add", counted))
+    client.subscribe(("spec-1", "data"))
+    client.subscribe(("spec-1", "data"), ("spec-new", "data"))
+    assert added == [1]
+
+
+def test_it_serves_its_page_which_no_other_page_may_frame(site: Site) -> None:
+    with urlopen(f"http://127.0.0.1:{site.ports['gateway_port']}/?gateway=x", timeout=20) as answer:
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+        assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+        assert b"<title>MoniQue gateway</title>" in answer.read()
 
 
 def test_everybody_is_let_in_without_a_cookie(site: Site) -> None:

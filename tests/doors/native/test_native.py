@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
 
+from penstock.doors.native import NativeConnection
 from penstock.engine import commands as c
 from penstock.engine import errors as e
 from penstock.engine.answers import AckTaken, Done, Handled, PutAnswer, Taken
@@ -39,8 +42,10 @@ def queue(client: RawClient, request: pytest.FixtureRequest) -> str:
 
 
 def test_put_take_ack(client: RawClient, queue: str) -> None:
-    assert client.call(put(queue, b"a", b"b")) == PutAnswer(1, 2)
+    uid = client.call(m.ShowQueue(queue)).uid
+    assert client.call(put(queue, b"a", b"b")) == PutAnswer(1, 2, [], uid)
     taken = client.call(c.Take(queue, 10))
+    assert taken.queue_uid == uid
     assert [(record.id, record.payload) for record in taken.records] == [(1, b"a"), (2, b"b")]
     assert client.call(c.Ack(queue, [(1, taken.token), (2, taken.token)])) == Handled(2)
     assert client.call(m.ShowQueue(queue)).leased == 0
@@ -110,7 +115,7 @@ def test_an_impossible_length_ends_only_that_connection(server: TestServer, clie
 
 def test_a_payload_over_the_limit_is_refused_and_one_at_the_limit_is_taken(client: RawClient, queue: str) -> None:
     limit = 16 * 1024 * 1024
-    assert client.call(put(queue, b"x" * limit)) == PutAnswer(1, 1)
+    assert client.call(put(queue, b"x" * limit)).count == 1
     assert client.call(put(queue, b"x" * (limit + 1))).exceptions == [(0, e.PAYLOAD_TOO_LARGE, limit)]
     assert client.call(c.Purge(queue)) == Done(1)
 
@@ -205,7 +210,7 @@ def test_a_producers_repeated_request_is_done_once_over_connections(server: Test
             again.call(m.Hello(producer=4711))
             again.send_raw(c.PUT, 99, msgspec.msgpack.encode(put(queue, b"once")))
             answers.append(again.receive()[2])
-    assert answers == [PutAnswer(1, 1)] * 2
+    assert answers == [PutAnswer(1, 1, [], answers[0].queue_uid)] * 2
     with RawClient(server.port) as reader:
         assert reader.call(m.ShowQueue(queue)).ready == 1
 
@@ -276,3 +281,143 @@ def test_a_command_with_a_field_too_many_is_refused(client: RawClient, queue: st
     nested = b"\x91" * 900 + b"\xc0"  # deep enough to depend on the reader's stack, were it skipped
     client.send_raw(c.PURGE, 1000, b"\x92" + msgspec.msgpack.encode(queue) + nested)
     assert client.receive()[2].code == e.BAD_REQUEST
+
+
+def _push_one(client: RawClient, queue: str, lease_ms: int) -> tuple[int, tuple[int, int]]:
+    """A subscription with a window of one, and the lease that fills it."""
+    client.call(put(queue, b"x"))
+    subscription = client.send(m.Subscribe(queue, 1, lease_ms))
+    assert client.receive()[:2] == (m.ANSWER, subscription)
+    status, _, taken = client.receive()
+    assert status == m.PUSH
+    return subscription, (taken.records[0].id, taken.token)
+
+
+@pytest.mark.parametrize("how", ["delete", "bury", "ack"])
+def test_a_place_in_the_window_comes_back_when_another_ends_the_lease(
+    server: TestServer, client: RawClient, queue: str, how: str
+) -> None:
+    subscription, (record_id, token) = _push_one(client, queue, 0)
+    with RawClient(server.port) as other:
+        ends = {
+            "delete": c.Delete(queue, [record_id]),
+            "bury": c.Bury(queue, [(record_id, 0)]),
+            "ack": c.Ack(queue, [(record_id, token)]),
+        }
+        assert other.call(ends[how]) == Handled(1)
+        other.call(put(queue, b"next"))
+        assert other.call(m.ShowQueue(queue)).ready == 1, "nothing is pushed before the client shows that it goes on"
+        client.send(m.Ping([subscription]))
+        statuses = {client.receive()[0] for _ in range(2)}
+        assert statuses == {m.ANSWER, m.PUSH}
+
+
+def test_a_client_that_hangs_is_not_pushed_the_same_record_again(
+    server: TestServer, client: RawClient, queue: str
+) -> None:
+    _, handle = _push_one(client, queue, 20)
+    with RawClient(server.port) as other:
+        while not other.call(m.ShowQueue(queue)).ready:
+            pass
+        assert other.call(m.Get(queue, handle[0])).deliveries == 1
+        client.call(m.Ping())
+        assert other.call(m.Get(queue, handle[0])).deliveries == 1, "a ping alone does not say that it waits"
+
+
+def test_an_extension_that_finds_no_lease_gives_the_place_back(
+    server: TestServer, client: RawClient, queue: str
+) -> None:
+    _, handle = _push_one(client, queue, 20)
+    with RawClient(server.port) as other:
+        while not other.call(m.ShowQueue(queue)).ready:
+            pass
+    extension = client.send(c.Extend(queue, [handle], 1000))
+    status, number, answer = client.receive()
+    assert (status, number, answer) == (m.ANSWER, extension, Handled(0, [0]))
+    status, _, taken = client.receive()
+    assert (status, taken.records[0].deliveries) == (m.PUSH, 2)
+
+
+def test_an_extension_in_a_deleted_queue_ends_the_subscription(
+    server: TestServer, client: RawClient, queue: str
+) -> None:
+    subscription, handle = _push_one(client, queue, 60_000)
+    with RawClient(server.port) as other:
+        other.call(c.DeleteQueue(queue))
+    extension = client.send(c.Extend(queue, [handle], 1000))
+    refusals = [client.receive() for _ in range(2)]
+    assert [(status, number, refusal.code) for status, number, refusal in refusals] == [
+        (m.REFUSED, extension, e.NO_SUCH_QUEUE),
+        (m.REFUSED, subscription, e.NO_SUCH_QUEUE),
+    ]
+
+
+def test_two_subscriptions_with_one_number_behind_a_create_make_one(server: TestServer, client: RawClient) -> None:
+    """Both are checked when the queue is there, so that the end of the queue finds one subscription."""
+    name = "made-meanwhile"
+    body = msgspec.msgpack.encode(m.Subscribe(name, 1))
+    create = msgspec.msgpack.encode(c.CreateQueue(name, c.QueueSettings()))
+    frames = [(c.CREATE_QUEUE, 50, create), (m.SUBSCRIBE, 51, body), (m.SUBSCRIBE, 51, body)]
+    client._sent.update({request: code for code, request, _ in frames})
+    client.sock.sendall(b"".join(struct.pack(">IBQ", 9 + len(body), code, n) + body for code, n, body in frames))
+    replies = [client.receive() for _ in frames]
+    assert [(status, request) for status, request, _ in replies] == [(m.ANSWER, 50), (m.ANSWER, 51), (m.REFUSED, 51)]
+    client.send_raw(c.DELETE_QUEUE, 52, msgspec.msgpack.encode(c.DeleteQueue(name)))
+    ends = {client.receive()[:2] for _ in range(2)}
+    assert ends == {(m.ANSWER, 52), (m.REFUSED, 51)}
+    assert client.call(m.Ping()) == Done()
+    assert not server.server.node.failed.done()
+
+
+def test_a_producers_number_cannot_be_used_for_another_command(client: RawClient, queue: str) -> None:
+    client.call(m.Hello(77, ""))
+    client.call(put(queue, b"a"))
+    client.send_raw(c.TAKE, 900, msgspec.msgpack.encode(c.Take(queue, 1)))
+    assert len(client.receive()[2].records) == 1
+    client.send_raw(c.UNBIND, 900, msgspec.msgpack.encode(c.Unbind("x")))
+    status, request, refusal = client.receive()
+    assert (status, request, refusal.code) == (m.REFUSED, 900, e.REQUEST_REUSED)
+
+
+def test_a_read_that_is_cancelled_before_it_begins_does_not_keep_bound_leases(
+    server: TestServer, client: RawClient, queue: str
+) -> None:
+    client.call(put(queue, b"a"))
+    with RawClient(server.port) as leaving:
+        leaving.call(c.Take(queue, 1, 0))  # bound to its connection
+        node, loop = server.server.node, server._loop
+        assert loop is not None
+        before = node.read
+
+        def read_and_leave(look: Callable[[], None], sink: Any) -> None:
+            look()  # makes the task of the read; the connection is lost before its first step
+            sink.transport.abort()
+            sink.connection_lost(None)
+
+        loop.call_soon_threadsafe(setattr, node, "read", read_and_leave)
+        leaving.send(m.History(queue, 1))
+        with pytest.raises((EOFError, ConnectionResetError)):
+            leaving.receive()
+        loop.call_soon_threadsafe(setattr, node, "read", before)
+    give_up_s = time.monotonic() + 20
+    while client.call(m.ShowQueue(queue)).leased:
+        assert time.monotonic() < give_up_s, "the lease is never released"
+
+
+def test_an_error_in_an_answer_ends_only_that_connection(
+    server: TestServer, client: RawClient, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reply = NativeConnection.reply
+
+    def clumsy(self: NativeConnection, ref: int, command: Any, answer: Any) -> None:
+        if ref == 666:
+            raise KeyError(ref)
+        reply(self, ref, command, answer)
+
+    monkeypatch.setattr(NativeConnection, "reply", clumsy)
+    with RawClient(server.port) as unlucky:
+        unlucky.send_raw(c.PUT, 666, msgspec.msgpack.encode(put(queue, b"a")))
+        with pytest.raises((EOFError, ConnectionResetError)):
+            unlucky.receive()
+    assert client.call(m.ShowQueue(queue)).ready == 1
+    assert not server.server.node.failed.done()

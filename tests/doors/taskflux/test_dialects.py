@@ -135,7 +135,7 @@ def test_policies_in_the_older_protocol(server: DoorServer, marker: bytes) -> No
             assert word in answer[6:].decode()
         older.asks(framed(marker, framed_enqueue("q", 9, b"123")), framed(reply, ADDED))
         older.asks(framed(marker, framed_enqueue("q", 9, b"123")), framed(reply, FULL))
-        server.call(lambda: setattr(server.store, "disk_full", True))
+        server.call(lambda: setattr(server.store._space, "full", True))
         older.says(framed(marker, ENQUEUE))
         assert older.reads(7)[5:] == b"E\x00"
         assert "disk is full" in older.reads_text()
@@ -213,7 +213,7 @@ def test_without_acknowledgements_errors_and_policies_come_in_place_of_the_answe
         client.asks(enqueue(6, b"", "orders"), PACKETS["seed000:rsppkt.policy_priority_range"])
         server.call(lambda: setattr(server.node.limits, "memory_bytes_max", 0))
         client.asks(enqueue(5, b"", "orders"), b"cp" + int32(0))
-        assert "take some first" in client.reads_text()
+        assert "take some messages first" in client.reads_text()
 
 
 def test_without_acknowledgements_a_dequeue_may_wait(server: DoorServer) -> None:

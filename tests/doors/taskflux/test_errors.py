@@ -189,9 +189,9 @@ def test_limits_of_the_node_are_policy_0_and_takes_go_on(server: DoorServer, dia
         if limit == "memory":
             server.call(lambda: setattr(server.node.limits, "memory_bytes_max", 0))
         else:
-            server.call(lambda: setattr(server.store, "disk_full", True))
+            server.call(lambda: setattr(server.store._space, "full", True))
         client.asks(enqueue(1, b"y") + ACK, OK, b"cp" + int32(0))
-        assert "take some first" in (told := client.reads_text()) or "disk is full" in told
+        assert "take some messages" in (told := client.reads_text()) or "disk is full" in told
         client.asks(create("q"), b"cx" if dialect == SEED000 else b"ce", int32(0))
         assert client.reads_text() == told
         client.asks(dequeue(), record(1, b"x", 1 if dialect == CSHARP else None))

@@ -21,6 +21,7 @@ from tests.spark.generated.lives import BURIED, DELAYED, READY, Life, Line
 from tests.spark.generated.monique import Monique
 from tests.spark.generated.truth import Truth
 
+FAILURES = ("", "", "ValueError: größer", "KeyError: 'id'\nin line 7", "timeout after 30 s")
 SECOND_MS, MINUTE_MS, HOUR_MS = 1_000, 60_000, 3_600_000
 PRIORITIES = (0, 0, 0, 1, 1, 2, 5, 9, 10, 42, 99, 100)
 FAR_KEYS = (c.INT64_MIN, -1_000_000, -7, -1, 0, 3, 999, 1_000, 54_321, 100_000, 999_999, 1_000_000, c.INT64_MAX)
@@ -93,6 +94,7 @@ class Doors:
             (50, self.monique.answer),
             (4, self.monique.technical),
             (4, self._misbehave),
+            (8, self._introduce),
         ):
             self._acts.append(act)
             self._weights.append(weight)
@@ -122,8 +124,16 @@ class Doors:
         return [self._who(args.queue, args) for args in (*takes, c.Put("emails", [c.Item(7, b"the last one")]))]
 
     def gone(self) -> list[Asked]:
-        """A connection ends; the node itself says so."""
-        return [Asked(c.OwnerGone(self._owner(j.DOOR_TASKFLUX)), 0, j.DOOR_NODE)]
+        """A connection says its name and ends, which the node itself says."""
+        owner = self._owner(j.DOOR_TASKFLUX)
+        named = Asked(c.NameOwner(owner, f"worker {owner & 0xFFFF}"), owner, j.DOOR_TASKFLUX)
+        return [named, Asked(c.OwnerGone(owner), 0, j.DOOR_NODE)]
+
+    def _introduce(self, now_us: int) -> list[Asked]:
+        """A connection says its name, some of them another one than before."""
+        door = self.pick((j.DOOR_TASKFLUX, j.DOOR_NATIVE, j.DOOR_ETZEL))
+        owner = self._owner(door)
+        return [Asked(c.NameOwner(owner, f"größer {owner & 0xFFFF}.{self.random.randrange(5)}"), owner, door)]
 
     # Who asks.
 
@@ -218,13 +228,14 @@ class Doors:
         name, chance = line.name, self.random.random()
         poison = [(life.id, life.token) for life in line.held.values() if _is_poison(life)]
         if poison and chance < 0.5:
-            return [self._who(name, c.Return(name, poison, c.NACK, self.pick((0, 0, 2 * SECOND_MS))))]
+            delay_ms = self.pick((0, 0, 2 * SECOND_MS))
+            return [self._who(name, c.Return(name, poison, c.NACK, delay_ms, 0, self.pick(FAILURES)))]
         if chance < 0.74:
             return [self._who(name, c.Ack(name, self._handles(line)))]
         handles = self._handles(line, self.pick((1, 3, 20)))
         if chance < 0.86:
             delay_ms = self.pick((0, 0, 0, 4 * SECOND_MS, HOUR_MS))
-            return [self._who(name, c.Return(name, handles, c.NACK, delay_ms))]
+            return [self._who(name, c.Return(name, handles, c.NACK, delay_ms, 0, self.pick(FAILURES)))]
         if chance < 0.90:
             reason = self.pick((0, 0, j.REASON_DISCONNECT, j.REASON_ACK_TIMEOUT))
             return [self._who(name, c.Return(name, handles, c.RELEASE, self.pick((0, 0, 2 * SECOND_MS)), reason))]
@@ -232,7 +243,7 @@ class Doors:
             return [Asked(c.Return(name, handles, c.UNSENT, 0, j.REASON_UNSENT), 0, j.DOOR_NODE)]
         if chance < 0.97:
             return [self._who(name, c.Extend(name, handles, self.pick((5, 90)) * SECOND_MS))]
-        return [self._who(name, c.Bury(name, handles[:2]))]
+        return [self._who(name, c.Bury(name, handles[:2], self.pick(FAILURES)))]
 
     # Operators.
 

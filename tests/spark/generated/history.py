@@ -19,6 +19,7 @@ from penstock.engine import snapshot
 from penstock.engine.answers import Answer
 from penstock.engine.entries import Command, Entry, encode_entry
 from penstock.engine.machine import Engine
+from penstock.storage.disk import Disk
 from penstock.storage.store import Store, StoreSettings
 from tests.engine.driving import Asked, to_command
 from tests.spark.generated.doors import Doors
@@ -52,6 +53,19 @@ class Generated:
         return len(self.stamps_us) - 1
 
 
+class SeededDisk(Disk):
+    """A disk whose random bytes, the salts of log segments, follow from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        # Its own generator: a change of the storage must not change the history.
+        self._random = Random(seed)
+
+    def random_bytes(self, count: int) -> bytes:
+        """The next bytes of the generator."""
+        return self._random.randbytes(count)
+
+
 class Maker:
     """Makes entries and puts them where a node would."""
 
@@ -60,7 +74,12 @@ class Maker:
         cluster_id = self.random.randbytes(16)
         settings = StoreSettings(segment_bytes=SEGMENT_BYTES, reserve_bytes=0)
         self.store, _ = Store.open(
-            directory, row_bytes=j.ROW_BYTES, new_cluster_id=cluster_id, node_id=0, settings=settings
+            directory,
+            row_bytes=j.ROW_BYTES,
+            new_cluster_id=cluster_id,
+            node_id=0,
+            settings=settings,
+            disk=SeededDisk(seed),
         )
         self.engine = Engine()
         self.truth = Truth()
@@ -74,10 +93,11 @@ class Maker:
         index, st = self.made.last_index + 1, self.engine.state
         commands = [_command(each) for each in asked]
         entry = Entry(self.now_us, commands)
-        self.store.append([(index, self.term, encode_entry(entry))])
+        data = encode_entry(entry)
+        self.store.append([(index, self.term, data)])
         answers = self.engine.apply(index, self.term, entry)
         rows = b"".join(st.rows)
-        self.store.journal_append(index, rows)
+        self.store.journal_append(index, rows, len(data))
         if not index % _SYNC_EVERY:
             self.store.sync()
         st.rows.clear()
@@ -95,7 +115,7 @@ class Maker:
         self.term += 1
         self.doors.term = self.term
         self.store.save_metadata(self.term, 0)
-        self.commit([Asked(c.NewTerm(0), 0, j.DOOR_NODE)])
+        self.commit([Asked(c.NewTerm(0, rules=c.RULES), 0, j.DOOR_NODE)])
 
     def wait(self, gap_us: int) -> None:
         """Let time pass; in a longer gap the timers get their entries."""

@@ -29,6 +29,7 @@ class Moment:
     item: int = 0
     door: int = 0
     owner: int = 0
+    worker: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +71,8 @@ class Life:
     reason: int = 0
     door_out: int | None = None
     owner_out: int | None = None
+    worker: str | None = None
+    failure: str | None = None
     deliveries: int = 0
     failures: int = 0
     releases: int = 0
@@ -119,7 +122,7 @@ class Life:
         else:
             totals["redeliveries"] += 1
         self.last_delivered_us = at.time_us
-        self.door_out, self.owner_out = at.door, at.owner
+        self.door_out, self.owner_out, self.worker = at.door, at.owner, at.worker
 
     def hold(self, at: Moment, token: int, until_us: int) -> None:
         """It is leased from now on."""
@@ -156,7 +159,7 @@ class Life:
             *(self.done_us, self.done_index, self.outcome, REASONS[self.reason] or None, self.state),
             *(None if self.door_out is None else DOORS[self.door_out], self.owner_out),
             *(self.deliveries, self.failures, self.releases, self.timeouts, waited_us, self.worked_us),
-            *(self.leased_since_us, *self.origin, *self.target, *self.last),
+            *(self.leased_since_us, *self.origin, *self.target, *self.last, self.failure, self.worker),
         )
 
 

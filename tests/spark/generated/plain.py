@@ -17,9 +17,10 @@ from penstock.storage.store import Store
 from tests.spark.generated.lives import table_of
 
 _CONCERN_NO_QUEUE = frozenset(
-    (j.BROADCAST, j.UNBOUND, j.STAGED, j.PUBLISHED, j.ABORTED, j.NEW_TERM, j.OWNER_GONE, j.UNREADABLE)
+    (j.BROADCAST, j.UNBOUND, j.STAGED, j.PUBLISHED, j.ABORTED, j.NEW_TERM, j.OWNER_GONE, j.OWNER_NAMED, j.UNREADABLE)
 )
 _HAVE_UNTIL = frozenset((j.PUT, j.RETURNED, j.EDITED, j.TAKEN, j.EXTENDED))
+_HAVE_TEXT = frozenset((j.RETURNED, j.BURIED, j.DEAD_LETTERED, j.MOVED_IN, j.OWNER_NAMED))
 _decode_headers = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
@@ -49,4 +50,5 @@ def _rows(store: Store, queue_names: Mapping[int, str]) -> Iterator[tuple[object
                 *((about.decode(), "tech" if value & 1 else "com") if kind == j.BROADCAST else (None, None)),
                 *(j.DOORS[door], owner, deliveries, j.REASONS[reason] or None),
                 *(value if kind in _HAVE_UNTIL and value else None, value, other_uid, other_id),
+                entry[offset : offset + size].decode() if kind in _HAVE_TEXT and size else None,
             )

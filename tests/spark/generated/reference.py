@@ -53,7 +53,9 @@ WHERE kind = 'taken' AND ended IS NOT NULL GROUP BY ALL
 
 _MESSAGES = """
 CREATE TABLE messages AS
-WITH first AS (
+WITH names AS (
+    SELECT owner AS named, position AS since, text AS name FROM ordered WHERE kind IN ('owner named', 'owner gone')
+), first AS (
     SELECT * FROM steps WHERE kind IN ('put', 'moved in')
 ), summed AS (
     SELECT queue_uid, id,
@@ -62,6 +64,9 @@ WITH first AS (
         max(time) FILTER (kind = 'taken') AS last_delivered,
         arg_max(door, position) FILTER (kind = 'taken') AS taken_by_door,
         arg_max(owner, position) FILTER (kind = 'taken') AS owner_out,
+        max(position) FILTER (kind = 'taken') AS taken_at,
+        arg_max(term, position) FILTER (kind = 'taken') AS taken_term,
+        arg_max_null(text, position) FILTER (text IS NOT NULL OR (kind = 'returned' AND reason = 'nack')) AS failure,
         arg_max(reason, position) FILTER (reason IS NOT NULL) AS reason,
         count(*) FILTER (kind = 'returned' AND reason = 'nack') AS failures,
         count(*) FILTER (kind = 'returned' AND reason = 'lease timeout') AS timeouts,
@@ -94,8 +99,8 @@ SELECT queue_uid, id, queue, last_key AS key, time AS published, index AS publis
     CASE WHEN kind = 'moved in' THEN other_id END AS origin_id,
     CASE WHEN last_kind IN ('moved out', 'dead-lettered') THEN to_uid END AS target_queue_uid,
     CASE WHEN last_kind IN ('moved out', 'dead-lettered') THEN to_id END AS target_id,
-    last_index, last_n, last_item
-FROM told
+    last_index, last_n, last_item, failure, CASE WHEN owner_out >> 32 >= taken_term THEN name END AS worker
+FROM told ASOF LEFT JOIN names ON named = owner_out AND taken_at >= since
 """
 
 _BANDS = """

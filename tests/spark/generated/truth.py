@@ -56,6 +56,7 @@ class Truth:
         """What bindings made of topic messages, by tag."""
         self._at = Moment(-1, 0)
         self._bound: dict[int, dict[Life, None]] = {}
+        self._names: dict[int, str] = {}
         self._bindings: dict[str, c.Bind] = {}
         self._staged: dict[tuple[str, int, int, int], dict[int, list[tuple[str, list[c.Item]]]]] = {}
         self._timers: list[tuple[int, tuple[int, ...], int, Any]] = []
@@ -66,6 +67,7 @@ class Truth:
             c.NewTerm: self._new_term,
             c.Tick: lambda args, answer: None,
             c.OwnerGone: self._owner_gone,
+            c.NameOwner: self._name_owner,
             c.CreateQueue: self._create,
             c.ChangeQueue: self._change,
             c.DeleteQueue: self._delete_queue,
@@ -98,7 +100,7 @@ class Truth:
         self._fire_due()
         told = 0
         for n, (request, answer) in enumerate(zip(asked, answers, strict=True)):
-            at.n, at.door, at.owner = n, request.door, request.owner
+            at.n, at.door, at.owner, at.worker = n, request.door, request.owner, self._names.get(request.owner)
             if n:
                 told += at.item
                 at.item = 0
@@ -276,6 +278,7 @@ class Truth:
         for life in self._honoured(args, answer):
             if args.how == c.NACK:
                 life.failures += 1
+                life.failure = args.failure or None
             elif args.how == c.UNSENT:
                 life.deliveries -= 1
             else:
@@ -314,10 +317,16 @@ class Truth:
 
     def _owner_gone(self, args: c.OwnerGone, answer: a.Done) -> None:
         assert self._release_bound(args.owner, j.REASON_DISCONNECT) == answer.count
-        self._tell(min(answer.count, 1))
+        had_name = self._names.pop(args.owner, None) is not None
+        self._tell(1 if answer.count or had_name else 0)
+
+    def _name_owner(self, args: c.NameOwner, answer: a.Done) -> None:
+        self._names[args.owner] = args.name
+        self._tell()
 
     def _new_term(self, args: c.NewTerm, answer: a.Done) -> None:
         self._tell()
+        self._names.clear()  # no connection of a generated history outlives a term
         self._soon += [((OWNER_ENDS, owner), None) for owner, lives in sorted(self._bound.items()) if lives]
 
     # Ends, and what is like one.
@@ -349,6 +358,7 @@ class Truth:
         copy = self._admit(target, life.key if key is None else key, life.payload, life.headers)
         copy.is_moved, copy.aside_for = True, reason
         copy.origin = (life.line.uid, life.id)
+        copy.failure = None if reason == j.REASON_REDRIVE else life.failure
         expires_ms = target.settings.expires_ms
         copy.expires_us = at.time_us + expires_ms * 1000 if expires_ms else 0
         self._watch_expiry(copy)
@@ -357,6 +367,7 @@ class Truth:
     def _bury(self, args: c.Bury, answer: a.Handled) -> None:
         tokens = dict(args.handles)
         for life in self._honoured(args, answer):
+            life.failure = args.failure or life.failure
             self._set_aside(life, j.REASON_HOLDER if tokens[life.id] else j.REASON_OPERATOR)
 
     def _kick(self, args: c.Kick, answer: a.Done) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DOORS = (j.DOOR_TASKFLUX, j.DOOR_NATIVE, j.DOOR_ETZEL, j.DOOR_MONIQUE)
+_HAS_TEXT = {*j.TEXT_KINDS, j.OWNER_NAMED}
 _HAS_UNTIL = {j.PUT, j.RETURNED, j.EDITED, j.TAKEN, j.EXTENDED}
 
 
@@ -37,7 +38,10 @@ def busy_history(seed: int, moments: int) -> list[Row]:
     """What a real engine did in so many busy moments, some of them minutes apart."""
     machine, random = _ManyDoors(), Random(seed)
     machine.furnish(3, False, 1500, 0, [c.Item(key, b"x" * key) for key in range(5)], seed)
-    for _ in range(moments):
+    for number in range(moments):
+        if number % 3 == 0:
+            connection = random.choice((1, 2))
+            machine.ask(c.NameOwner(machine.term << 32 | connection, f"worker {number}"), connection=connection)
         machine.now_us += random.choice((0, 0, 7_000_000, 25_000_000, 60_000_000 - machine.now_us % 60_000_000))
         BusyMoment(machine, random.randrange(2**32)).run()
     machine.teardown()
@@ -78,6 +82,10 @@ def _row(event: Event, names: dict[int, str]) -> Row:
         "value": event.value,
         "other_queue_uid": event.other_queue,
         "other_id": event.other_record,
+        # Where the text lies stands for the text: what matters is which event had one.
+        "text": f"text at {event.payload_index}, {event.payload_offset}"
+        if event.payload_bytes and event.kind in _HAS_TEXT
+        else None,
     }
 
 
@@ -85,7 +93,7 @@ def told(*events: Sequence[Any], start: datetime = datetime(2024, 5, 1, 12, tzin
     """Events by hand, one entry each: seconds since the start, kind, id, and a dictionary of what else differs."""
     plain = {"n": 0, "item": 0, "term": 1, "queue": "jobs", "queue_uid": 7, "key": 5, "payload_bytes": 3, "value": 0}
     plain |= {"door": "native", "owner": 1, "deliveries": 0, "other_queue_uid": 0, "other_id": 0}
-    plain |= {"reason": None, "until": None}
+    plain |= {"reason": None, "until": None, "text": None}
     rows = []
     for index, (seconds, kind, record, *more) in enumerate(events):
         row = {**plain, "index": index, "time": start + timedelta(seconds=seconds), "kind": kind, "id": record}

@@ -33,8 +33,13 @@ def minute_of(time: datetime) -> datetime:
 def fold_messages(events: Iterable[Row]) -> list[Row]:
     """Rows of MESSAGES for a history from its beginning, in the order of (queue_uid, id)."""
     lives: dict[tuple[int, int], Row] = {}
+    names: dict[int, str] = {}
     for event in events:
-        if event["kind"] in ("queue purged", "queue deleted"):
+        if event["kind"] == "owner named":
+            names[event["owner"]] = event["text"]
+        elif event["kind"] == "owner gone":
+            names.pop(event["owner"], None)
+        elif event["kind"] in ("queue purged", "queue deleted"):
             _end_all(event, [life for (uid, _), life in lives.items() if uid == event["queue_uid"]])
         elif event["id"] and event["kind"] != "duplicate":
             name = event["queue_uid"], event["id"]
@@ -42,6 +47,8 @@ def fold_messages(events: Iterable[Row]) -> list[Row]:
                 assert name not in lives
                 lives[name] = _begin(event)
             _step(lives[name], event)
+            if event["kind"] == "taken":
+                lives[name]["worker"] = names.get(event["owner"]) if event["owner"] >> 32 >= event["term"] else None
     return [lives[name] for name in sorted(lives)]
 
 
@@ -64,6 +71,8 @@ def _step(life: Row, event: Row) -> None:
     life |= {"key": event["key"], "deliveries": event["deliveries"]}
     life["reason"] = event["reason"] or life["reason"]
     _touch(life, event)
+    if event["text"] is not None or (kind == "returned" and event["reason"] == "nack"):
+        life["failure"] = event["text"]
     if kind == "taken":
         life |= {"state": "leased", "leased_since": time, "last_delivered": time}
         life |= {"door_out": event["door"], "owner_out": event["owner"]}

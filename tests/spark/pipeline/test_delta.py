@@ -6,21 +6,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from penstock.spark.errors import ExtraMissing, PipelineError
 from penstock.spark.pipeline.delta import publish_delta
 from penstock.spark.pipeline.directory import Directory
-from penstock.spark.pipeline.manifest import Table, load_manifest, new_manifest
+from penstock.spark.pipeline.files import PartWriter, Target
+from penstock.spark.pipeline.manifest import File, Table, load_manifest, new_manifest
 from penstock.spark.pipeline.run import Pipeline
-from penstock.spark.schemas import PIPELINE_TABLES
+from penstock.spark.schemas import PIPELINE_TABLES, arrow_schema
 from tests.spark.generated.comparing import differences
 from tests.spark.generated.history import Generated, generate
-from tests.spark.pipeline.keeping import DAY_US, all_tables, write_events
+from tests.spark.pipeline.keeping import DAY, DAY_US, all_tables, write_events
 
 NO_SPARK: Any = None
 EVENTS = "bronze.events"
+MESSAGES = "silver.messages"
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +84,31 @@ def test_a_repeat_adds_nothing(directory: Directory) -> None:
     for _ in range(2):
         publish_delta(directory.path, directory.published)
     assert {delta(directory.path, name).version() for name in PIPELINE_TABLES} == {0}
+
+
+def test_a_table_without_the_newest_columns_is_continued(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its older rows have null there, also where nothing but the columns is new."""
+    path, columns = directory.path, PIPELINE_TABLES[MESSAGES]
+
+    def message(number: int) -> tuple[File, ...]:
+        writer = PartWriter(Target(path, MESSAGES, number))
+        row = {"queue_uid": 1, "id": number, "done": DAY_US, "failure": "x", "worker": "x"}
+        writer.write(pa.RecordBatch.from_pylist([row], schema=arrow_schema(PIPELINE_TABLES[MESSAGES])), DAY)
+        return tuple(writer.close())
+
+    with monkeypatch.context() as older:
+        before = {name: kind for name, kind in columns.items() if name not in ("failure", "worker")}
+        older.setitem(PIPELINE_TABLES, MESSAGES, before)
+        first = message(1)
+        directory.publish({MESSAGES: Table(1, DAY_US, first)})
+        publish_delta(path, directory.published)
+    publish_delta(path, directory.published)
+    assert delta(path, MESSAGES).to_pyarrow_table().column_names == list(columns)
+    directory.publish({MESSAGES: Table(2, DAY_US, (*first, *message(2)))})
+    publish_delta(path, directory.published)
+    found = sorted(delta(path, MESSAGES).to_pyarrow_table().to_pylist(), key=lambda row: row["id"])
+    assert [(row["id"], row["failure"], row["worker"]) for row in found] == [(1, None, None), (2, "x", "x")]
+    assert_equal(path)
 
 
 def test_files_are_left_out_by_their_figures_and_no_row_with_them(directory: Directory) -> None:

@@ -43,6 +43,14 @@ def test_events_go_to_their_days(tmp_path: Path) -> None:
     assert [file.part for file in last] == ["2026-01-01", "2026-01-02"]
 
 
+def test_others_cannot_read_the_files_of_tables(tmp_path: Path) -> None:
+    (file,) = write_events(tmp_path / "tables", 5, 20)
+    path = tmp_path / "tables" / file.path
+    above = [each for each in path.parents if each.is_relative_to(tmp_path / "tables")]
+    assert path.stat().st_mode & 0o007 == 0
+    assert [each.stat().st_mode & 0o007 for each in above] == [0] * len(above)
+
+
 def test_the_figures_of_a_file_are_those_of_its_rows(tmp_path: Path) -> None:
     (file,) = write_events(tmp_path, 5, 20)
     assert (file.rows, file.first_index, file.last_index, file.broadcasts) == (20, 5, 24, 2)
@@ -62,6 +70,18 @@ def test_parts_that_take_turns_keep_their_rows_in_order(tmp_path: Path) -> None:
     assert [file.part for file in files] == ["part-0", "part-1", "part-2"]
     found = [pq.read_table(tmp_path / file.path)["queue_uid"].to_pylist() for file in files]
     assert found == [[n for n in range(30) if n % 10 % 3 == part] for part in range(3)]
+
+
+def test_rows_of_a_file_from_before_a_column_was_added_get_nulls(tmp_path: Path) -> None:
+    """Joining files of an earlier version with newer ones must not end a run."""
+    schema = arrow_schema(KEY_BANDS)
+    writer = PartWriter(Target(tmp_path, "gold.key_bands", 1))
+    rows = [{"queue_uid": number, "minute": number * 60_000_000} for number in range(3)]
+    writer.write(pa.RecordBatch.from_pylist(rows, schema=schema.remove(len(schema) - 1)), "day")
+    (file,) = writer.close()
+    found = pq.read_table(tmp_path / file.path)
+    assert found["queue_uid"].to_pylist() == [0, 1, 2]
+    assert found[schema.names[-1]].null_count == 3
 
 
 def test_a_slice_is_made_of_whole_files_and_begins_where_silver_is() -> None:

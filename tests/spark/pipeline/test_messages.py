@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 
 EVENTS_MIN = 1500
 WORLD = 2**40
-UIDS = ("queue_uid", "other_queue_uid", "origin_queue_uid", "target_queue_uid")
+UIDS = ("queue_uid", "other_queue_uid", "origin_queue_uid", "target_queue_uid", "owner", "owner_in", "owner_out")
 HISTORY = busy_history(20, 120)
 
 
-def fold(spark: SparkSession, events: list[Row], known: list[Row] | None = None) -> list[Row]:
+def fold(
+    spark: SparkSession, events: list[Row], known: list[Row] | None = None, named: dict[int, str] | None = None
+) -> list[Row]:
     from penstock.spark.pipeline import messages
 
-    result = messages.fold(frame(spark, events), frame(spark, known or [], MESSAGES))
+    result = messages.fold(frame(spark, events), frame(spark, known or [], MESSAGES), named or {})
     return rows_of(result, MESSAGES, "queue_uid", "id")
 
 
@@ -35,12 +37,17 @@ def fold_in_slices(spark: SparkSession, events: list[Row], *cuttings: Sequence[i
 
     All are folded side by side, each in a world of queues of its own, so that many cost little more than one.
     """
+    from penstock.spark.pipeline.workers import named_after
+
     edges = [[0, *sorted(cuts), len(events)] for cuts in cuttings]
     ended: list[Row] = []
     known: list[Row] = []
+    named: dict[int, str] = {}
     for step in range(max(map(len, edges)) - 1):
         slices = [events[places[step] : places[step + 1]] if step + 1 < len(places) else [] for places in edges]
-        rows = fold(spark, [into_world(row, world) for world, part in enumerate(slices) for row in part], known)
+        moved = [into_world(row, world) for world, part in enumerate(slices) for row in part]
+        rows = fold(spark, moved, known, named)
+        named = named_after(frame(spark, moved), named)
         known = [row for row in rows if row["state"] != "ended"]
         ended += [row for row in rows if row["state"] == "ended"]
     worlds: list[list[Row]] = [[] for _ in cuttings]
@@ -99,7 +106,7 @@ def test_all_cuts_of_one_life_give_the_same_row(spark: SparkSession) -> None:
         (5, "available", 1),
         (7, "taken", 1, {"deliveries": 1}),
         (9, "extended", 1, {"deliveries": 1}),
-        (10, "returned", 1, {"deliveries": 1, "reason": "nack", "until": start + timedelta(seconds=20)}),
+        (10, "returned", 1, {"deliveries": 1, "reason": "nack", "until": start + timedelta(seconds=20), "text": "no"}),
         (12, "edited", 1, {"deliveries": 1, "key": 77}),
         (13, "taken", 1, {"deliveries": 2, "key": 77, "owner": 4, "door": "taskflux"}),
         (14, "extended", 1, {"deliveries": 2, "key": 77}),
@@ -111,7 +118,63 @@ def test_all_cuts_of_one_life_give_the_same_row(spark: SparkSession) -> None:
         assert_same(table, expected)
     (row,) = expected
     has(row, state="ended", outcome="acked", key=77, failures=1, waited_us=2_000_000, worked_us=9_000_000)
-    has(row, door_in="etzel", owner_in=9, door_out="taskflux", owner_out=4, reason="nack", deliveries=2)
+    has(row, door_in="etzel", owner_in=9, door_out="taskflux", owner_out=4, reason="nack", deliveries=2, failure="no")
+
+
+def test_the_worker_is_who_got_the_last_delivery_by_the_name_it_had_then(spark: SparkSession) -> None:
+    """Wherever the log is cut. A connection without a name leaves none, and a name ends with its connection."""
+    first, second, third = (1 << 32 | number for number in (1, 2, 3))
+
+    def takes(second: int, record: int, deliveries: int, owner: int) -> tuple[Any, ...]:
+        return (second, "taken", record, {"deliveries": deliveries, "owner": owner})
+
+    events = told(
+        *((0, "put", record) for record in (1, 2, 3, 4, 5)),
+        (1, "owner named", 0, {"owner": first, "text": "größer"}),
+        (1, "owner named", 0, {"owner": second, "text": "zweite"}),
+        takes(2, 1, 1, first),
+        takes(2, 2, 1, first),
+        (3, "returned", 2, {"reason": "release", "deliveries": 1}),
+        takes(4, 2, 2, third),
+        (5, "owner named", 0, {"owner": first, "text": "renamed"}),
+        takes(6, 3, 1, first),
+        (7, "owner gone", 0, {"owner": first}),
+        takes(8, 4, 1, first),
+        takes(9, 5, 1, second),
+    )
+    expected = fold_messages(events)
+    assert [row["worker"] for row in expected] == ["größer", None, "renamed", None, "zweite"]
+    for table in fold_in_slices(spark, events, [], [6, 9, 11], *([place] for place in range(1, len(events)))):
+        assert_same(table, expected)
+
+
+def test_a_name_ends_with_its_term(spark: SparkSession) -> None:
+    owner = 1 << 32 | 1
+    events = told(
+        (0, "put", 1),
+        (1, "owner named", 0, {"owner": owner, "text": "old"}),
+        (2, "new term", 0, {"owner": 0, "term": 2}),
+        (3, "taken", 1, {"deliveries": 1, "owner": owner, "term": 2}),
+    )
+    for cuts in ([], [2], [3]):  # one after the other: worlds side by side would share their terms
+        (table,) = fold_in_slices(spark, events, cuts)
+        assert [row["worker"] for row in table] == [None]
+
+
+def test_names_are_forgotten_with_their_connections(spark: SparkSession) -> None:
+    """So what is kept between two steps does not grow with the history."""
+    from penstock.spark.pipeline.workers import named_after
+
+    old, new = 1 << 32, 2 << 32
+    named = {old | 1: "a", old | 2: "b", old | 3: "c"}
+    gone = told((1, "owner gone", 0, {"owner": old | 1}), (2, "owner named", 0, {"owner": old | 4, "text": "d"}))
+    after = named_after(frame(spark, gone), named)
+    assert after == {old | 2: "b", old | 3: "c", old | 4: "d"}
+    restart = told(
+        (3, "new term", 0, {"owner": 0, "term": 2}), (4, "owner named", 0, {"owner": new, "text": "e", "term": 2})
+    )
+    assert named_after(frame(spark, restart), after) == {new: "e"}
+    assert named_after(frame(spark, told((5, "put", 1))), {new: "e"}) == {new: "e"}
 
 
 def test_what_lies_before_the_history_is_null(spark: SparkSession) -> None:

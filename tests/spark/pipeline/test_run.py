@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from penstock.spark.errors import AnotherCluster, DataLost, PipelineError, TablesInUse
@@ -21,10 +23,11 @@ from penstock.spark.pipeline import directory as directory_module
 from penstock.spark.pipeline import run as run_module
 from penstock.spark.pipeline.compaction import FILES_MAX
 from penstock.spark.pipeline.directory import Directory, named
-from penstock.spark.pipeline.manifest import File, Gap, Manifest, Table, load_manifest, new_manifest
+from penstock.spark.pipeline.manifest import File, Gap, Manifest, Table, load_manifest, new_manifest, store_manifest
 from penstock.spark.pipeline.run import Pipeline, Progress
 from penstock.spark.pipeline.tables import read_table, table_files
 from penstock.spark.schemas import PIPELINE_TABLES, arrow_schema
+from tests.spark.generated.checking import run_to
 from tests.spark.generated.history import Generated, generate
 from tests.spark.pipeline.keeping import (
     DAY_US,
@@ -62,6 +65,34 @@ def whole_directory(spark: SparkSession, history: Generated, tmp_path_factory: p
 def whole(whole_directory: Path) -> dict[str, pa.Table]:
     """The same as Arrow tables."""
     return all_tables(whole_directory)
+
+
+ADDED = {"bronze.events": ["text"], "silver.messages": ["failure", "worker"]}
+"""Columns that the tables of an earlier version lack."""
+
+
+def test_tables_of_an_earlier_version_are_continued(
+    spark: SparkSession, history: Generated, whole: dict[str, pa.Table], tmp_path: Path
+) -> None:
+    """What their files lack is null; all else is as if the newest version had made them."""
+    with Pipeline(spark, history.directory, tmp_path) as pipeline:
+        run_to(pipeline, [history.last_index // 8])
+    for name, columns in ADDED.items():
+        for path in table_files(tmp_path, name):
+            pq.write_table(pq.read_table(path).drop_columns(columns), path)
+    data = msgspec.json.decode((tmp_path / "manifest.json").read_bytes())
+    for table in data["tables"].values():
+        del table["owner_names"]
+        for file in table["files"]:
+            del file["owner_events"]
+    store_manifest(tmp_path, msgspec.convert(data, Manifest))
+    with Pipeline(spark, history.directory, tmp_path) as pipeline:
+        pipeline.run_once()
+    found = all_tables(tmp_path)
+    for name, column in (("bronze.events", "text"), ("silver.messages", "worker")):
+        assert found[name][column].null_count < found[name].num_rows, "new rows have it"
+    expected = {name: table.drop_columns(ADDED.get(name, [])) for name, table in whole.items()}
+    assert_same_tables(expected, {name: table.drop_columns(ADDED.get(name, [])) for name, table in found.items()})
 
 
 def test_a_run_fills_all_tables_and_spark_reads_the_same(

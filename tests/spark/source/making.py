@@ -18,7 +18,17 @@ from penstock.client.history import HistoryReader
 from penstock.engine import commands as c
 from penstock.engine.answers import Answer, PutAnswer, Taken
 from penstock.engine.entries import Command, Entry, decode_entry, encode_entry
-from penstock.engine.journal import BROADCAST, DOOR_ETZEL, DOOR_NATIVE, DOORS, KINDS, PUT, REASONS, ROW_BYTES
+from penstock.engine.journal import (
+    BROADCAST,
+    DOOR_ETZEL,
+    DOOR_NATIVE,
+    DOORS,
+    KINDS,
+    OWNER_NAMED,
+    PUT,
+    REASONS,
+    ROW_BYTES,
+)
 from penstock.engine.machine import Engine
 from penstock.settings import Settings, StorageSettings, TaskfluxSettings
 from penstock.storage.layout import Layout
@@ -33,7 +43,7 @@ BEGIN_US = 1_767_225_600_000_000
 SEGMENT_BYTES = 8192
 NO_QUEUE_KINDS = (
     *("broadcast", "unbound", "staged", "published", "aborted"),
-    *("new term", "owner gone", "unreadable"),
+    *("new term", "owner gone", "owner named", "unreadable"),
 )
 UNTIL_KINDS = ("put", "returned", "edited", "taken", "extended")
 CLUSTER = bytes(range(16))
@@ -85,7 +95,7 @@ class Making:
         index = st.index + 1
         self.store.append([(index, 1, data)])
         answers = self.engine.apply(index, 1, entry)
-        self.store.journal_append(index, b"".join(st.rows))
+        self.store.journal_append(index, b"".join(st.rows), len(data))
         for leftovers in (st.rows, st.woken, st.broadcasts):
             leftovers.clear()
         self.store.sync()
@@ -138,7 +148,11 @@ def _lives(made: Making) -> None:
     made.do(c.Tick())
     handles = _take(made, "jobs", 4)
     made.do(c.Ack("jobs", handles[:2]), c.Extend("jobs", handles[2:], 90_000))
-    made.do(c.Return("jobs", handles[2:3]), c.Return("jobs", handles[3:], c.RELEASE, 2_000), door=DOOR_ETZEL)
+    made.do(
+        c.Return("jobs", handles[2:3], c.NACK, 0, 0, "größer als erlaubt"),
+        c.Return("jobs", handles[3:], c.RELEASE, 2_000),
+        door=DOOR_ETZEL,
+    )
     made.do(c.Tick(), after_us=2_500_000)
     made.do(c.Take("jobs", final=True))
 
@@ -147,7 +161,7 @@ def _failures(made: Making) -> None:
     made.do(c.CreateQueue("strict", c.QueueSettings(deliveries_max=1, dead_letter="letters")))
     made.do(c.Put("strict", [c.Item(1, b"poison %d" % number) for number in range(3)]))
     handles = _take(made, "strict", 2, 3_000)
-    made.do(c.Return("strict", handles[:1]))
+    made.do(c.Return("strict", handles[:1], c.NACK, 0, 0, "boom"), c.NameOwner(77, "worker größer"))
     made.do(c.Tick(), after_us=5_000_000)
     (unsent,) = _take(made, "strict")
     made.do(c.Return("strict", [unsent], c.UNSENT))
@@ -159,7 +173,7 @@ def _operations(made: Making) -> None:
     answer = made.do(c.Put("jobs", [c.Item(9, b"operated on %d" % number) for number in range(8)]))
     assert isinstance(answer, PutAnswer)
     first = answer.first
-    made.do(c.Bury("jobs", [(first, 0), (first + 1, 0)]))
+    made.do(c.Bury("jobs", [(first, 0), (first + 1, 0)], "set aside"))
     made.do(c.Kick("jobs", [first]), c.Edit("jobs", first + 2, key=-4), c.Edit("jobs", first + 3, delay_ms=60_000))
     made.do(c.Delete("jobs", [first + 4]), c.Move("jobs", [first + 5], "letters"))
     made.do(c.Redrive("letters", "jobs", new_key=11))
@@ -267,6 +281,7 @@ def _expected(event: Any, names: dict[int, str], terms: dict[int, int]) -> dict[
         "value": view.value,
         "other_queue_uid": view.other_queue_uid,
         "other_id": view.other_id,
+        "text": (event.payload.decode() if view.kind == OWNER_NAMED else view.text) or None,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import socket
 from collections.abc import Callable
@@ -178,3 +179,23 @@ def test_a_lost_stretch_of_the_journal_fails_or_is_passed_over(
         assert f"entry {first} of the history is gone, what is kept begins at {second}" in said
         frame = load(spark, endpoint=server.endpoint, endingIndex=second + 3, failOnDataLoss="false")
         assert rows(frame) == expected_events(reader, second, second + 3)
+
+
+def test_messages_of_every_length_are_read_by_endpoint_and_path(spark: SparkSession, tmp_path: Path) -> None:
+    """Up to the longest that a node takes by default: an entry of 16 MiB comes in parts."""
+    sizes = [0, 1, 64 * 1024, 1024 * 1024, 16 * 1024 * 1024]
+    with OnDisk(tmp_path / "data") as server, penstock.connect_sync(server.url) as client:
+        queue = client.queue("long")
+        queue.create()
+        for size in sizes:
+            queue.put(b"x" * size)
+        puts = load(spark, endpoint=server.endpoint, queues="long", kinds="put", columns="id,payload")
+        measured = puts.selectExpr("id", "octet_length(payload) AS size", "md5(payload) AS digest")
+        found = sorted((row["id"], row["size"], row["digest"]) for row in measured.collect())
+    expected = [
+        (number, size, hashlib.md5(b"x" * size, usedforsecurity=False).hexdigest())
+        for number, size in enumerate(sizes, 1)
+    ]
+    assert found == expected
+    by_path = load(spark, path=tmp_path / "data", queues="long", kinds="put", columns="id,payload")
+    assert sorted((row["id"], len(row["payload"])) for row in by_path.collect()) == list(enumerate(sizes, 1))

@@ -73,7 +73,7 @@ def test_what_needs_no_log_is_read_without_it(reader: HistoryReader) -> None:
     with_log = [decode_piece(piece, names, LIGHT, no_entries) for piece in whole(reader)]
     without = [decode_piece(piece, names, LIGHT, no_entries) for piece in whole(reader, with_log=False)]
     assert pa.Table.from_batches(with_log).equals(pa.Table.from_batches(without))
-    assert set(ALL) - set(LIGHT) == {"term", "payload", "headers", "tag"}
+    assert set(ALL) - set(LIGHT) == {"term", "payload", "headers", "tag", "text"}
 
 
 def test_columns_come_in_the_order_asked_for(reader: HistoryReader) -> None:

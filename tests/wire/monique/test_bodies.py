@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -20,6 +22,7 @@ from penstock.wire.monique.bodies import (
     decode_data,
     encode_body,
     peek_expires_at_ms,
+    peek_tag,
 )
 from penstock.wire.monique.errors import BodyError, BodyMalformed, DataMalformed
 from penstock.wire.monique.tags import Dialect
@@ -89,11 +92,59 @@ def test_bytes_behind_values_of_every_length_are_found(length: int, kind: type) 
     assert decode_body(pack({"alphabet": extra} | FIELDS) + b"rest") == body_from(FIELDS)
 
 
-def test_the_work_for_bytes_behind_a_body_is_bounded() -> None:
-    data = pack({"alphabet": [None] * 20_000} | FIELDS)
-    assert decode_body(data) == body_from(FIELDS)
+def calls_of(function: Callable[[], object]) -> int:
+    """How many functions of Python are called."""
+    calls = 0
+
+    def count(_frame: object, event: str, _arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        with contextlib.suppress(BodyMalformed):
+            function()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("decode", [decode_body, peek_tag, peek_expires_at_ms])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: pack({"alphabet": [None] * n} | FIELDS) + b"rest",
+        lambda n: pack({"alphabet": [None] * n} | FIELDS)[:-1],
+        lambda n: b"\xc0" * n,
+        lambda n: b"\x81" * n,
+        lambda n: b"\xdd\xff\xff\xff\xff" + b"\x90" * n,
+    ],
+    ids=["bytes behind", "cut", "many objects", "deep", "a long array"],
+)
+def test_an_odd_body_takes_no_more_steps_when_it_is_longer(
+    decode: Callable[[bytes], object], make: Callable[[int], bytes]
+) -> None:
+    short, long = (calls_of(lambda n=n: decode(make(n))) for n in (100, 20_000))  # type: ignore[misc]
+    assert long <= short + 5
+
+
+@pytest.mark.parametrize("rest", [b"", b"rest"])
+def test_the_objects_of_a_very_long_body_are_limited(rest: bytes) -> None:
+    large = FIELDS | {"data": b"x" * 2**20}
+    assert decode_body(pack({"alphabet": [None] * 9_000} | large) + rest) == body_from(large)
+    with pytest.raises(BodyMalformed, match="more than 10000 objects"):
+        decode_body(pack({"alphabet": [None] * 2**20} | FIELDS) + rest)
+
+
+@given(any_body, st.binary(max_size=3))
+def test_the_tag_can_be_read_alone(body: Body, rest: bytes) -> None:
+    assert peek_tag(encode_body(body) + rest) == (body.tag, body.dialect)
+
+
+@pytest.mark.parametrize("key", list(FIELDS))
+def test_a_tag_is_read_only_from_a_sound_body(key: str) -> None:
     with pytest.raises(BodyMalformed):
-        decode_body(data + b"rest")
+        peek_tag(pack(FIELDS | {key: None}))
 
 
 def test_text_and_binary_ids_may_be_mixed() -> None:

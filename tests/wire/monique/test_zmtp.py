@@ -30,16 +30,21 @@ from penstock.wire.monique.zmtp import (
     PingReceived,
     PongReceived,
     SocketType,
+    TopicAdded,
+    TopicRemoved,
     ZmtpConnection,
     decode_properties,
+    encode_message,
     encode_properties,
 )
 
-PUSH, PULL = SocketType.PUSH, SocketType.PULL
+PUSH, PULL, PUB = SocketType.PUSH, SocketType.PULL, SocketType.PUB
 # As libzmq 4.3 sends them.
 GREETING = bytes.fromhex("ff00000000000000017f0301") + b"NULL" + bytes(16 + 32)
 READY_PULL = b"\x04\x1a\x05READY\x0bSocket-Type\0\0\0\x04PULL"
 READY_PUSH = READY_PULL.replace(b"PULL", b"PUSH")
+READY_SUB = b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03SUB"
+READY_OF_PEER = {PUSH: READY_PULL, PULL: READY_PUSH, PUB: READY_SUB}
 
 
 def drain(connection: ZmtpConnection) -> list[Event]:
@@ -53,7 +58,7 @@ def drain(connection: ZmtpConnection) -> list[Event]:
 def met(socket_type: SocketType, limits: Limits | None = None) -> ZmtpConnection:
     """A connection whose handshake is done, with nothing left to send."""
     connection = ZmtpConnection(socket_type) if limits is None else ZmtpConnection(socket_type, limits=limits)
-    connection.receive_data(GREETING + (READY_PULL if socket_type is PUSH else READY_PUSH))
+    connection.receive_data(GREETING + READY_OF_PEER[socket_type])
     assert drain(connection) == [PeerReady(b"", 1)]
     connection.data_to_send()
     return connection
@@ -244,6 +249,37 @@ def test_nothing_is_sent_before_the_handshake_or_by_the_wrong_side() -> None:
         met(PUSH).send_message([])
 
 
+@pytest.mark.parametrize(
+    ("sent", "event"),
+    [
+        (b"\0\x06\x01data:", TopicAdded(b"data:")),
+        (b"\0\x06\0data:", TopicRemoved(b"data:")),
+        (b"\0\x01\x01", TopicAdded(b"")),
+        (b"\x04\x0f\x09SUBSCRIBEdata:", TopicAdded(b"data:")),
+        (b"\x04\x0c\x06CANCELdata:", TopicRemoved(b"data:")),
+    ],
+)
+def test_topics_come_as_messages_and_as_commands(sent: bytes, event: Event) -> None:
+    publisher = met(PUB)
+    publisher.receive_data(sent)
+    assert drain(publisher) == [event]
+
+
+def test_other_messages_of_a_subscriber_are_ignored() -> None:
+    publisher = met(PUB)
+    publisher.receive_data(b"\0\x02\x02x\0\0\x01\x02\x01a\0\x02\x01b")
+    assert drain(publisher) == [TopicAdded(b"b")]
+    pusher = met(PUSH)
+    pusher.receive_data(b"\x04\x0f\x09SUBSCRIBEdata:")
+    assert drain(pusher) == []
+
+
+def test_a_publisher_sends_messages() -> None:
+    publisher = met(PUB)
+    publisher.send_message((b"tag", b"body"))
+    assert publisher.data_to_send() == b"\x01\x03tag\0\x04body" == encode_message((b"tag", b"body"))
+
+
 @given(st.dictionaries(st.binary(min_size=1, max_size=20).map(bytes.lower), st.binary(max_size=20), max_size=4))
 def test_properties_come_back_as_they_were(properties: dict[bytes, bytes]) -> None:
     assert decode_properties(encode_properties(properties)) == properties
@@ -251,7 +287,7 @@ def test_properties_come_back_as_they_were(properties: dict[bytes, bytes]) -> No
 
 @given(
     st.sampled_from(SocketType),
-    st.sampled_from([b"", GREETING, GREETING + READY_PULL, GREETING + READY_PUSH]),
+    st.sampled_from([b"", GREETING, GREETING + READY_PULL, GREETING + READY_PUSH, GREETING + READY_SUB]),
     st.binary(),
 )
 def test_nothing_but_zmtp_errors_comes_out_of_junk(socket_type: SocketType, start: bytes, junk: bytes) -> None:

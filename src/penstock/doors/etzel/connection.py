@@ -19,6 +19,8 @@ from penstock.doors.etzel import frames
 from penstock.doors.etzel.holding import UNREAD_BYTES_MAX, HeldFetches
 from penstock.doors.etzel.sleepers import Sleepers
 from penstock.doors.listening import Doorkeeper
+from penstock.doors.subscribing import SubscriptionMemory
+from penstock.doors.visitors import Visitors
 from penstock.doors.websocket import Refused, WebSocketConnection
 from penstock.engine import commands as c
 from penstock.engine import errors as e
@@ -26,6 +28,7 @@ from penstock.engine.answers import Answer, Handled, PutAnswer, Taken
 from penstock.engine.entries import Command
 from penstock.engine.errors import Refusal
 from penstock.engine.journal import DOOR_ETZEL
+from penstock.engine.names import DEFAULT_QUEUE
 from penstock.node.node import Node
 from penstock.wire.etzel import Nok, Request, RequestError, decode_uid, encode_uid, parse_request, queue_name
 from penstock.wire.etzel.replies import Awake, NoMessage, Sleeping, Subscribed
@@ -44,9 +47,16 @@ class EtzelConnection(WebSocketConnection):
     """A client of the Etzel protocol."""
 
     def __init__(
-        self, node: Node, keeper: Doorkeeper, sleepers: Sleepers, payload_bytes_max: int, message_bytes_max: int
+        self,
+        node: Node,
+        keeper: Doorkeeper,
+        sleepers: Sleepers,
+        *,
+        visitors: Visitors,
+        payload_bytes_max: int,
+        message_bytes_max: int,
     ) -> None:
-        super().__init__(node, keeper, "etzel", message_bytes_max)
+        super().__init__(node, keeper, "etzel", message_bytes_max=message_bytes_max, visitors=visitors)
         self._sleepers = sleepers
         self._payload_bytes_max = payload_bytes_max
         self._asked = 0
@@ -57,6 +67,7 @@ class EtzelConnection(WebSocketConnection):
         """Replies that wait for their turn."""
         self._unanswered: dict[int, Request] = {}
         self._held = HeldFetches()
+        self._memory = SubscriptionMemory(keeper)
         self._queues: dict[str, int] = {}
         """What the client said of each queue."""
 
@@ -99,6 +110,7 @@ class EtzelConnection(WebSocketConnection):
             if said == _BOTH:
                 self._sleepers.forget(queue, self)
         self._queues.clear()
+        self._memory.clear()
 
     def _say(self, number: int, frame: bytes) -> None:
         """Write a reply, and those that waited for it; or let it wait for its turn."""
@@ -142,12 +154,13 @@ class EtzelConnection(WebSocketConnection):
 
     def _on_acknowledge(self, number: int, request: Acknowledge) -> None:
         named = decode_uid(request.uid)
-        queue = self.node.engine.state.by_uid.get(named[0]) if named is not None else None
-        if named is None or queue is None:
-            # There is nothing to end, and the client is told the same as if there had been.
+        if named is None or named[0] not in self.node.engine.state.by_uid:
+            # A client learns a uid after its queue was made, so a queue that is missing now has gone for good. There is
+            # nothing to end, and the reply is the same as if there had been.
             self._say(number, frames.acknowledged_frame(request.uid, request.qname))
             return
-        self._submit(number, request, c.DELETE, c.Delete(queue.name, [named[1]], True, queue.uid))
+        queue_uid, record_id = named
+        self._submit(number, request, c.DELETE, c.Delete(DEFAULT_QUEUE, [record_id], True, queue_uid))
 
     def _on_subscribe(self, number: int, request: Sub) -> None:
         queue = queue_name(request.qname)
@@ -161,7 +174,7 @@ class EtzelConnection(WebSocketConnection):
     def _on_sleep(self, number: int, request: Sleep) -> None:
         # What was asked before comes first: a message that it publishes or fetches decides whether it may sleep.
         self._unanswered[number] = request
-        self.node.read(lambda: self._sleep(number, request))
+        self.node.read(lambda: self._sleep(number, request), self)
 
     def _sleep(self, number: int, request: Sleep) -> None:
         self._unanswered.pop(number, None)
@@ -180,10 +193,11 @@ class EtzelConnection(WebSocketConnection):
     # Sleep.
 
     def _note(self, queue: str, what: int) -> bool:
-        """Remember what the client said of a queue; false where it spoke of too many."""
-        said = self._queues.get(queue, 0)
-        if not said and len(self._queues) >= QUEUES_PER_CONNECTION_MAX:
+        """Remember what the client said of a queue; false if it, or all clients together, named too many."""
+        said = self._queues.get(queue)
+        if said is None and (len(self._queues) >= QUEUES_PER_CONNECTION_MAX or not self._memory.add(len(queue))):
             return False
+        said = said or 0
         self._queues[queue] = said | what
         return True
 
@@ -231,15 +245,11 @@ class EtzelConnection(WebSocketConnection):
             return
         frame = frames.PUBLISHED
         if request.wants_uid:
-            queue = self.node.engine.state.by_name.get(command.args.queue)
-            if queue is not None:
-                frame = frames.published_frame(encode_uid(queue.uid, answer.first))
+            frame = frames.published_frame(encode_uid(answer.queue_uid, answer.first))
         self._say(number, frame)
 
     def _on_taken(self, number: int, request: Fetch, command: Command, answer: Taken) -> None:
-        queue = self.node.engine.state.by_name.get(command.args.queue)
-        if not answer.records or queue is None or queue.uid > answer.token:
-            # Nothing was there; or it went with its queue, of which there may be a new one of that name by now.
+        if not answer.records:
             self._say(number, frames.queue_frame(NoMessage, request.qname))
             self._fetched()
             return
@@ -248,7 +258,7 @@ class EtzelConnection(WebSocketConnection):
             self.unsent(command, answer)
             self._held.hold(number, request, len(record.payload))
         else:
-            uid = encode_uid(queue.uid, record.id)
+            uid = encode_uid(answer.queue_uid, record.id)
             self._say(number, frames.message_frame(request.qname, uid, record.deliveries - 1, record.payload))
         self._fetched()
 

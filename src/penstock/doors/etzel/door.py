@@ -8,6 +8,7 @@ from penstock.doors.door import Door
 from penstock.doors.etzel.connection import EtzelConnection
 from penstock.doors.etzel.sleepers import Sleepers
 from penstock.doors.listening import Doorkeeper, Listener
+from penstock.doors.visitors import Visitors
 from penstock.node.node import Node
 from penstock.settings import Settings
 
@@ -23,6 +24,7 @@ class EtzelDoor(Door):
     def __init__(self, settings: Settings) -> None:
         self._payload_bytes_max = settings.limits.payload_bytes
         self._message_bytes_max = _ESCAPED_TIMES_MAX * self._payload_bytes_max + _FRAME_ROOM_BYTES
+        self._visitors = Visitors("etzel.origins", settings.etzel.origins, settings.etzel.host)
         super().__init__([Listener(place, self._make, _PURPOSE) for place in settings.etzel.places()])
 
     def attach(self, node: Node, keeper: Doorkeeper) -> None:
@@ -32,4 +34,11 @@ class EtzelDoor(Door):
         node.on_woken.append(self.sleepers.on_woken)
 
     def _make(self) -> EtzelConnection:
-        return EtzelConnection(self.node, self.keeper, self.sleepers, self._payload_bytes_max, self._message_bytes_max)
+        return EtzelConnection(
+            self.node,
+            self.keeper,
+            self.sleepers,
+            visitors=self._visitors,
+            payload_bytes_max=self._payload_bytes_max,
+            message_bytes_max=self._message_bytes_max,
+        )

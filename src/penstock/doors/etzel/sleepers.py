@@ -24,6 +24,9 @@ class Sleeper(Protocol):
     def awaken(self, queue: str, frame: bytes) -> None:
         """Something is there to take from the queue; the frame says so to the client."""
 
+    def broken(self, problem: BaseException) -> None:
+        """The client could not be woken because of an error of the program: end it."""
+
 
 class Sleepers:
     """The sleepers of all queues, by queue name; the queue need not exist. Each queue's wake in the order they came."""
@@ -64,7 +67,10 @@ class Sleepers:
         assert qname is not None, "its sleepers said the name"
         frame = queue_frame(Awake, qname)
         for sleeper in sleeping:
-            sleeper.awaken(queue, frame)
+            try:
+                sleeper.awaken(queue, frame)
+            except Exception as problem:  # one client's error must not keep the others asleep
+                sleeper.broken(problem)
 
     def _has_something(self, name: str) -> bool:
         queue = self._engine.state.by_name.get(name)

@@ -45,4 +45,4 @@ async def beat(node: Node, rules: Rules, heartbeat: Heartbeat) -> None:
     owner = node.new_owner()
     while True:
         await asyncio.sleep(heartbeat.frequency_ms / 1000)
-        node.submit(rules.alive(heartbeat.name, heartbeat.creator, owner, node.clock.now_us() // 1000), NOBODY, 0)
+        node.submit(rules.alive(heartbeat.name, heartbeat.creator, owner, node.clock.wall_us() // 1000), NOBODY, 0)

@@ -10,6 +10,7 @@ waits in its queue is kept.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from penstock.doors.errors import CannotListen
@@ -42,6 +43,10 @@ class Bench:
         self.workers: set[WorkerConnection] = set()
         self.holders: dict[str, set[WorkerConnection]] = {}
         """Who has which task; several have one that went to another when the first was silent."""
+        self.ended: list[str] = []
+        """Tasks that are done and whose records may be among those not read yet."""
+        self.reading = False
+        """Whether the next slice of records will be read in a later turn of the loop."""
         self.open = True
         """Whether the workers get tasks."""
         self._settings = settings
@@ -60,7 +65,6 @@ class Bench:
         """Get ready for workers."""
         self.node, self.keeper = node, keeper
         self.tasks = TaskIndex(node.engine.state, self.name)
-        self.tasks.catch_up()
 
     def let_go(self, task_id: str, worker: WorkerConnection) -> None:
         """A worker left with this task unfinished."""
@@ -108,9 +112,11 @@ class Controller:
     def attach(self, node: Node, keeper: Doorkeeper) -> None:
         """The node leads: bind, and know the tasks that wait."""
         self._node, self._keeper, self._owner = node, keeper, node.new_owner()
+        self._loop = asyncio.get_running_loop()
         self.reconcile()
         for bench in self._benches.values():
             bench.attach(node, keeper)
+            self._catch_up(bench)
         node.on_woken.append(self._on_woken)
 
     def close(self) -> None:
@@ -146,6 +152,7 @@ class Controller:
             if bench is None:
                 return
             bench.attach(self._node, self._keeper)
+            self._catch_up(bench)
         else:
             bench.listen_on(port)
         try:
@@ -162,16 +169,32 @@ class Controller:
     def finished(self, task_id: str) -> None:
         """A result or an error for this task has passed com: it is done, wherever it is."""
         for bench in self._benches.values():
-            bench.tasks.catch_up()
-            for delete in bench.tasks.ends(task_id):
-                self._submit(c.DELETE, delete)
+            bench.ended.append(task_id)
+            self._catch_up(bench)
             for worker in bench.holders.pop(task_id, ()):
                 worker.finished(task_id)
 
     def _on_woken(self, queues: set[str]) -> None:
         for bench in self._benches.values():
             if bench.name in queues:
-                bench.tasks.catch_up()
+                self._catch_up(bench)
+
+    def _catch_up(self, bench: Bench) -> None:
+        """Read new records, a slice in each turn of the loop, and then end those whose tasks are done."""
+        if bench.reading:
+            return
+        if not bench.tasks.catch_up():
+            bench.reading = True
+            self._loop.call_soon(self._read_on, bench)
+            return
+        ended, bench.ended = bench.ended, []
+        for task_id in ended:
+            for delete in bench.tasks.ends(task_id):
+                self._submit(c.DELETE, delete)
+
+    def _read_on(self, bench: Bench) -> None:
+        bench.reading = False
+        self._catch_up(bench)
 
     # The node's side.
 
@@ -185,3 +208,7 @@ class Controller:
 
     def flush(self) -> None:
         """Nothing is written from here."""
+
+    def broken(self, problem: BaseException) -> None:
+        """An outcome could not be noted; nobody waits for it."""
+        log.error("monique controller: an outcome could not be noted", exc_info=problem)

@@ -6,6 +6,7 @@ there are. At the end of a batch each client gets its pieces in one write.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Final, Protocol
 
@@ -15,9 +16,13 @@ from penstock.node.node import Node
 from penstock.wire.monique.gateway import Pattern, PushedFromMq, encode_reply, patterns_of
 from penstock.wire.monique.tags import Dialect
 
+log = logging.getLogger(__name__)
+
 _CHUNK_BYTES: Final = 1024 * 1024
 """A batch is cut into pieces of about this size, so that the slowness of a client shows between them."""
 _AUDIENCES_MAX: Final = 10_000
+_AUDIENCE_CLIENTS_MAX: Final = 100_000
+"""Clients in all audiences that are remembered; beyond that they are found anew."""
 
 
 class Subscriber(Protocol):
@@ -27,6 +32,9 @@ class Subscriber(Protocol):
 
     def deliver(self, frames: bytes, *, at_once: bool) -> None:
         """Send frames that are ready, at once or at the end of the batch; end the client if it is too slow for them."""
+
+    def broken(self, problem: BaseException) -> None:
+        """Frames could not be sent because of an error of the program: end the client."""
 
 
 class Audience:
@@ -49,6 +57,7 @@ class Subscriptions:
         # Equal audiences are one object, so that it is seen when a message goes where the last one went.
         self._audiences: dict[tuple[str, str], Audience] = {}
         self._same: dict[tuple[Subscriber, ...], Audience] = {}
+        self._audience_clients = 0
         self._audience = Audience(())
         self._current: list[bytes] = []
         self._legacy: list[bytes] = []
@@ -76,15 +85,19 @@ class Subscriptions:
         """A client wants something else, or wants it in another dialect: find all audiences anew."""
         self._audiences.clear()
         self._same.clear()
+        self._audience_clients = 0
 
     def _audience_of(self, spec: str, type: str) -> Audience:
         clients: dict[Subscriber, None] = {}
         for pattern in patterns_of(spec, type):
             clients.update(self._clients.get(pattern, {}))
-        if len(self._audiences) >= _AUDIENCES_MAX:
+        if len(self._audiences) >= _AUDIENCES_MAX or self._audience_clients > _AUDIENCE_CLIENTS_MAX:
             self.changed()
         names = tuple(clients)
-        audience = self._same.setdefault(names, Audience(names))
+        audience = self._same.get(names)
+        if audience is None:
+            audience = self._same[names] = Audience(names)
+            self._audience_clients += len(names)
         self._audiences[spec, type] = audience
         return audience
 
@@ -126,7 +139,14 @@ class Subscriptions:
                     frames = waiting[0] if len(waiting) == 1 else b"".join(waiting)
                     waiting.clear()
                     for client in clients:
-                        client.deliver(frames, at_once=at_once)
+                        try:
+                            client.deliver(frames, at_once=at_once)
+                        except Exception as problem:  # one client's error must not keep the message from the others
+                            client.broken(problem)
 
     def answered(self, ref: int, command: object, answer: object) -> None:
         """Nothing is submitted from here."""
+
+    def broken(self, problem: BaseException) -> None:
+        """A batch could not be handed out; errors with single clients are handled for each of them."""
+        log.error("monique: topic messages could not be handed out", exc_info=problem)

@@ -13,7 +13,8 @@ from penstock.doors.monique.controller import Controller
 from penstock.doors.monique.delivery import Subscriptions
 from penstock.doors.monique.gateway import GatewayConnection
 from penstock.doors.monique.publishing import PACKED, TECH, Rules
-from penstock.doors.monique.scheduler import HELP, Scheduler, zeromq_is_installed
+from penstock.doors.monique.scheduler import Scheduler
+from penstock.doors.visitors import Visitors
 from penstock.engine.commands import Broadcast
 from penstock.node.node import Node
 from penstock.settings import Settings
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 _ROOM_BYTES: Final = 64 * 1024
 """What a message of the gateway may have around its body."""
+_GATEWAY_PURPOSE: Final = "MoniQue's gateway: ws://{address}, a page to try it: http://{address}"
 _CHANNELS: Final = TECH | PACKED
 _ENDS: Final = frozenset(("result", "error"))
 """The types of messages that end the task which they name as their parent."""
@@ -34,22 +36,20 @@ class MoniqueDoor(Door):
         self._settings = settings.monique
         self._payload_bytes_max = settings.limits.payload_bytes
         self._rules = Rules(self._settings.allowed_specs(), self._payload_bytes_max)
-        self._scheduler = Scheduler(self._settings, self._payload_bytes_max) if zeromq_is_installed() else None
+        self._scheduler = Scheduler(self._settings, self._payload_bytes_max)
         self._controller = Controller(self._settings)
         self._watch = _watch(settings)
         self._tasks: list[asyncio.Task[None]] = []
-        gateway = Listener(self._settings.places()[0], self._make_client, "MoniQue's gateway: ws://{address}")
-        components = self._scheduler.listeners if self._scheduler is not None else ()
-        super().__init__([gateway, *components, *self._controller.listeners])
+        place = self._settings.places()[0]
+        self._visitors = Visitors("monique.origins", self._settings.origins, place.host)
+        gateway = Listener(place, self._make_client, _GATEWAY_PURPOSE)
+        super().__init__([gateway, *self._scheduler.listeners, *self._controller.listeners])
 
     def attach(self, node: Node, keeper: Doorkeeper) -> None:
         """Get ready for clients."""
         super().attach(node, keeper)
         self._subscriptions = Subscriptions(node)
-        if self._scheduler is not None:
-            self._scheduler.start(node, self._rules)
-        else:
-            log.warning("monique: ZeroMQ is not installed, so components find no scheduler; %s brings it", HELP)
+        self._scheduler.start(node, keeper, self._rules)
         self._controller.attach(node, keeper)
         node.on_broadcast.append(self._on_broadcast)
         config = ConfigWatch(self._settings.config).look() if self._settings.config else None
@@ -68,8 +68,7 @@ class MoniqueDoor(Door):
         for task in self._tasks:
             task.cancel()
         self._controller.close()
-        if self._scheduler is not None:
-            await self._scheduler.stop()
+        await self._scheduler.stop()
 
     def _make_client(self) -> GatewayConnection:
         return GatewayConnection(
@@ -78,6 +77,7 @@ class MoniqueDoor(Door):
             self._settings,
             rules=self._rules,
             subscriptions=self._subscriptions,
+            visitors=self._visitors,
             message_bytes_max=self._payload_bytes_max + _ROOM_BYTES,
         )
 
@@ -89,10 +89,9 @@ class MoniqueDoor(Door):
             fields = message.tag.split(b":")
             if len(fields) == 5 and fields[3]:
                 self._controller.finished(fields[3].decode("utf-8", "replace"))
-        if message.expires_at_us and message.expires_at_us <= self.node.clock.now_us():
+        if message.expires_at_us and message.expires_at_us <= self.node.clock.wall_us():
             return
-        if self._scheduler is not None:
-            self._scheduler.deliver(message)
+        self._scheduler.deliver(message)
         if not message.channel & TECH:
             self._subscriptions.deliver(message)
 

@@ -5,6 +5,8 @@ NotPublished               (a MoniqueError of the wire, as tag and body errors a
 ├── MessageTooLong         its body is longer than a payload may be
 ├── WrongFrameCount        it did not come as a tag and a body
 └── KillsNobody            a kill that names no task, which would restart every idle component
+
+NoMemoryForPatterns        (a MoniqueError) all clients together have too many patterns
 """
 
 from __future__ import annotations
@@ -58,3 +60,12 @@ class KillsNobody(NotPublished):
 
     def __init__(self) -> None:
         super().__init__("a kill without a task_id is ignored")
+
+
+class NoMemoryForPatterns(MoniqueError):
+    """The patterns of all clients together need as much memory as they may."""
+
+    code: ClassVar[str] = "monique-no-memory-for-patterns"
+
+    def __init__(self) -> None:
+        super().__init__("all clients together have too many patterns; unsubscribe from some, or try again later")

@@ -6,6 +6,8 @@
     push_to_mq   ──▶ pushed_to_mq      when the message is in the log
     all else     ──▶ {"error": …}      and the connection lives
 
+    GET / without an upgrade ──▶ a page from which a person can do all this
+
 A client that does not read what it subscribed to is disconnected, so that it costs nobody else anything.
 """
 
@@ -20,7 +22,11 @@ from websockets.frames import CloseCode
 
 from penstock.doors.listening import Doorkeeper
 from penstock.doors.monique.delivery import Subscriptions
+from penstock.doors.monique.errors import NoMemoryForPatterns
+from penstock.doors.monique.page import PAGE_POLICY, page
 from penstock.doors.monique.publishing import Rules
+from penstock.doors.subscribing import SubscriptionMemory
+from penstock.doors.visitors import Visitors
 from penstock.doors.websocket import Refused, WebSocketConnection, cookie
 from penstock.engine.answers import Answer
 from penstock.engine.entries import Command
@@ -50,19 +56,26 @@ class GatewayConnection(WebSocketConnection):
         *,
         rules: Rules,
         subscriptions: Subscriptions,
+        visitors: Visitors,
         message_bytes_max: int,
     ) -> None:
-        super().__init__(node, keeper, "monique", message_bytes_max)
+        super().__init__(node, keeper, "monique", message_bytes_max=message_bytes_max, visitors=visitors)
         self._settings = settings
         self._rules = rules
         self._subscriptions = subscriptions
         self._patterns: set[g.Pattern] = set()
+        self._memory = SubscriptionMemory(keeper)
         self.dialect = Dialect.LEGACY if settings.dialect == "legacy" else Dialect.CURRENT
 
     # The WebSocket's side.
 
     def admit(self, path: str, headers: Headers) -> None:
-        """Let everybody in, on any path; a strict gateway wants the cookie that MoniQue's own clients send."""
+        """Accept every path; a strict gateway requires the cookie that MoniQue's own clients send.
+
+        A browser that opens the address as a page gets a page that talks to this gateway.
+        """
+        if path == "/" and "Upgrade" not in headers:
+            raise Refused(HTTPStatus.OK, page(), "text/html; charset=utf-8", PAGE_POLICY)
         if self._settings.strict_cookie and cookie(headers, "id") is None:
             refusal = g.encode_reply(g.ErrorReply(g.NO_COOKIE))
             raise Refused(HTTPStatus.BAD_REQUEST, refusal, "application/msgpack")
@@ -86,6 +99,7 @@ class GatewayConnection(WebSocketConnection):
         """The client left, and wants nothing more."""
         self._subscriptions.remove(self, self._patterns)
         self._patterns.clear()
+        self._memory.clear()
 
     # Requests.
 
@@ -101,18 +115,25 @@ class GatewayConnection(WebSocketConnection):
         self.submit(command, int(legacy))
 
     def _on_subscribe(self, request: g.Subscribe) -> None:
-        wanted = self._patterns.union(request.patterns)
-        if len(wanted) > PATTERNS_PER_CLIENT_MAX:
-            raise TooManyPatterns(len(wanted), PATTERNS_PER_CLIENT_MAX)
         if any(len(field) > TAG_BYTES_MAX for pattern in request.patterns for field in (pattern.spec, pattern.type)):
             raise UnknownMessage("a pattern is longer than any tag")
-        self._patterns = wanted
-        self._subscriptions.add(self, request.patterns)
+        # The cost is that of the request, however many patterns the client has already.
+        fresh = set(request.patterns) - self._patterns
+        if len(self._patterns) + len(fresh) > PATTERNS_PER_CLIENT_MAX:
+            raise TooManyPatterns(len(self._patterns) + len(fresh), PATTERNS_PER_CLIENT_MAX)
+        if fresh:
+            if not self._memory.add(_text_bytes(fresh), len(fresh)):
+                raise NoMemoryForPatterns
+            self._patterns |= fresh
+            self._subscriptions.add(self, fresh)
         self._say(g.Subscribed(request.patterns))
 
     def _on_unsubscribe(self, request: g.Unsubscribe) -> None:
-        self._patterns.difference_update(request.patterns)
-        self._subscriptions.remove(self, request.patterns)
+        known = self._patterns.intersection(request.patterns)
+        if known:
+            self._memory.remove(_text_bytes(known), len(known))
+            self._patterns -= known
+            self._subscriptions.remove(self, known)
         self._say(g.Unsubscribed(request.patterns))
 
     # The node's side.
@@ -134,8 +155,12 @@ class GatewayConnection(WebSocketConnection):
             self.gone()
             self.end(TOO_SLOW, "too many messages wait to be read")
         elif at_once and not self._out:
-            self.transport.write(frames)
+            self.transmit(frames)
         else:
             self.write(frames)
             if at_once:
                 self.flush()
+
+
+def _text_bytes(patterns: set[g.Pattern]) -> int:
+    return sum(len(pattern.spec) + len(pattern.type) for pattern in patterns)

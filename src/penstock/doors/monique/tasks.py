@@ -6,7 +6,7 @@ name, made from the spec, so that they are found again after a restart and by an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,7 +16,7 @@ from penstock.engine.commands import RECORDS_PER_COMMAND_MAX, Bind, Delete
 from penstock.engine.names import is_queue_name
 from penstock.engine.records import Record
 from penstock.engine.state import State
-from penstock.wire.monique.bodies import decode_body
+from penstock.wire.monique.bodies import peek_tag
 from penstock.wire.monique.errors import MoniqueError
 from penstock.wire.monique.tags import Dialect, pack_tag_frame, parse_tag
 
@@ -24,6 +24,9 @@ PREFIX: Final = "monique/"
 """What the names of all queues and bindings of the controller begin with."""
 TASK_TYPE: Final = "config"
 _SPARE: Final = 1000
+_SLICE_COST: Final = 2000
+"""What `TaskIndex.catch_up` does at a time, a few milliseconds: 1 for a record, and 1 for each KiB of its payload."""
+_COST_BYTES: Final = 1024
 
 _headers_decoder: Final = msgspec.msgpack.Decoder(dict[str, str])
 
@@ -78,8 +81,8 @@ def task_of(headers: bytes, payload: bytes) -> Task | None:
     try:
         found = _headers_decoder.decode(headers) if headers else {}
         if "tag" not in found:
-            body = decode_body(payload)
-            return Task(body.id, pack_tag_frame(body.tag.encode(), body.dialect))
+            named, dialect = peek_tag(payload)
+            return Task(named.id, pack_tag_frame(named.encode(), dialect))
         tag, channel = found["tag"].encode("latin-1"), int(found.get("channel", "0"))
         frame = pack_tag_frame(tag, Dialect.LEGACY if channel & PACKED else Dialect.CURRENT)
         return Task(parse_tag(tag).id, frame, not channel & TECH)
@@ -88,41 +91,53 @@ def task_of(headers: bytes, payload: bytes) -> Task | None:
 
 
 class TaskIndex:
-    """Finds the records of a queue by the ids of their tasks."""
+    """Finds the records of a queue by the ids of their tasks.
+
+    Records are read in slices, so that a queue of any length does not hold up the event loop.
+    """
 
     def __init__(self, state: State, queue: str) -> None:
         self._state = state
         self._queue = queue
         self._queue_uid = 0
         self._next_record = 1
+        self._unread: Iterator[Record | None] = iter(())
+        """Those before `_next_record` that are still to be read."""
         self._records: dict[str, list[int]] = {}
 
     def __len__(self) -> int:
         return len(self._records)
 
-    def catch_up(self) -> None:
-        """Take up the records that have come since the last time."""
+    def catch_up(self) -> bool:
+        """Read a slice of the records that have come since the last time; true when there are no more."""
         queue = self._state.by_name.get(self._queue)
         if queue is None:
-            return
+            return True
         if queue.uid != self._queue_uid:  # the first time, or it was deleted and made again
             self._queue_uid = queue.uid
             self._records.clear()
-            for record in queue.scan(1):
-                self._note(record)
-        else:
-            for record_id in range(self._next_record, queue.next_id):
-                fresh = queue.get(record_id)
-                if fresh is not None:
-                    self._note(fresh)
-        self._next_record = queue.next_id
+            self._next_record = queue.next_id
+            self._unread = _before(queue.next_id, queue.scan(1))
+        cost = 0
+        while True:
+            for record in self._unread:
+                cost += 1 + (self._note(record) if record is not None else 0)
+                if cost >= _SLICE_COST:
+                    return False
+            if self._next_record == queue.next_id:
+                break
+            self._unread = map(queue.get, range(self._next_record, queue.next_id))
+            self._next_record = queue.next_id
         if len(self._records) > 2 * sum(queue.counts) + _SPARE:
             self._forget_ended()
+        return True
 
-    def _note(self, record: Record) -> None:
+    def _note(self, record: Record) -> int:
+        """Remember the task of a record; returns what reading its payload cost at most."""
         task = task_of(record.extras.headers if record.extras is not None else b"", record.payload)
         if task is not None and task.id and task.on_com:
             self._records.setdefault(task.id, []).append(record.id)
+        return len(record.payload) // _COST_BYTES
 
     def _forget_ended(self) -> None:
         """Records also end without a result: they expire, or an operator deletes them."""
@@ -137,3 +152,8 @@ class TaskIndex:
             Delete(self._queue, ids[at : at + RECORDS_PER_COMMAND_MAX], True, self._queue_uid)
             for at in range(0, len(ids), RECORDS_PER_COMMAND_MAX)
         ]
+
+
+def _before(end_id: int, records: Iterable[Record]) -> Iterator[Record]:
+    """Those of the records whose ids are below this one: later ones may come while the others are read."""
+    return (record for record in records if record.id < end_id)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.doors.connection import Connection
+from penstock.doors.monique.peers import ZmtpPeer
 from penstock.doors.monique.tasks import task_of
 from penstock.engine import commands as c
 from penstock.engine import errors as e
@@ -19,84 +19,39 @@ from penstock.engine.answers import Answer, Delivery, Taken
 from penstock.engine.entries import Command
 from penstock.engine.errors import Refusal
 from penstock.engine.journal import DOOR_MONIQUE, REASON_ACK_TIMEOUT
-from penstock.wire.monique.errors import ZmtpError
-from penstock.wire.monique.zmtp import NeedData, PeerReady, SocketType, ZmtpConnection
+from penstock.wire.monique.zmtp import SocketType, ZmtpConnection
 
 if TYPE_CHECKING:
     from penstock.doors.monique.controller import Bench
 
 log = logging.getLogger(__name__)
 
-PING_EVERY_S: Final = 30.0
-PINGS_UNANSWERED_MAX: Final = 3
 _WAIT_MS: Final = 24 * 3600 * 1000
 _RETRY_S: Final = 1.0
 
 
-class WorkerConnection(Connection):
-    """A worker, from its handshake on."""
+class WorkerConnection(ZmtpPeer):
+    """A worker, from its handshake on. Later it sends nothing but signs of life."""
 
     def __init__(self, bench: Bench) -> None:
-        super().__init__(bench.node, bench.keeper, "monique")
+        super().__init__(bench.node, bench.keeper, ZmtpConnection(SocketType.PUSH))
         self._bench = bench
-        self._codec = ZmtpConnection(SocketType.PUSH)
         self._tasks: dict[str, asyncio.TimerHandle] = {}
         self._taking = False
-        self._knows_pings = False
-        self._pings_unanswered = 0
-        self._timer: asyncio.TimerHandle | None = None
 
-    # The transport's side.
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer is there; greet it."""
-        super().connection_made(transport)
-        if not self.transport.is_closing():
-            self.write(self._codec.data_to_send())
-            self._timer = self._loop.call_later(PING_EVERY_S, self._on_timer)
-
-    def data_received(self, data: bytes) -> None:
-        """Go on with the handshake; later a worker has nothing to say but that it lives."""
-        self._pings_unanswered = 0
-        self._codec.receive_data(data)
-        try:
-            while not isinstance(event := self._codec.next_event(), NeedData):
-                if isinstance(event, PeerReady):
-                    self._knows_pings = event.minor > 0
-                    self._bench.workers.add(self)
-                    log.info("monique %s: a worker for %s", self.peer, self._bench.spec)
-        except ZmtpError as problem:
-            self.close(str(problem))
-            return
-        self._pass_on()
+    def greeted(self) -> None:
+        """The worker is there, and free."""
+        self._bench.workers.add(self)
+        log.info("monique %s: a worker for %s", self.peer, self._bench.spec)
         self.want()
-        self.node.end_of_input()
 
     def gone(self) -> None:
         """The worker left; its tasks are released by the base class."""
-        if self._timer is not None:
-            self._timer.cancel()
         for task_id, timer in self._tasks.items():
             timer.cancel()
             self._bench.let_go(task_id, self)
         self._tasks.clear()
         self._bench.workers.discard(self)
-
-    def _pass_on(self) -> None:
-        data = self._codec.data_to_send()
-        if data:
-            self.write(data)
-
-    def _on_timer(self) -> None:
-        if not self._codec.ready or self._pings_unanswered >= PINGS_UNANSWERED_MAX:
-            log.info("monique %s: closed: it gave no sign of life", self.peer)
-            self.transport.abort()
-            return
-        if self._knows_pings:
-            self._pings_unanswered += 1
-            self._codec.send_ping()
-            self._pass_on()
-        self._timer = self._loop.call_later(PING_EVERY_S, self._on_timer)
 
     # Tasks.
 

@@ -51,6 +51,8 @@ _INPUT_SLACK_BYTES: Final = 1024 * 1024
 class TaskFluxConnection(Connection):
     """A client that speaks one of the TaskFlux dialects, or asks for the native protocol in its handshake."""
 
+    tells_why_turned_away = True
+
     def __init__(
         self,
         node: Node,
@@ -68,6 +70,7 @@ class TaskFluxConnection(Connection):
         self._frame_bytes_max = frame_bytes_max
         self._input_bytes_max = limits.payload_bytes_max + _INPUT_SLACK_BYTES
         self._state = _READY
+        self._is_silent = True
         self._serving = False
         self._serve_set = False
         self._turn_over = False
@@ -92,9 +95,12 @@ class TaskFluxConnection(Connection):
         """Take bytes, and serve what they complete."""
         if self._state == _READY:
             self._waiting_since_s = self._loop.time()
+        self.came_bytes += len(data)
         self._codec.receive_data(data)
         self._serve()
         self.node.end_of_input()
+        if self._codec.buffered_bytes or self._enqueued is not None or self.is_measured:
+            self.measure()
 
     def resume_writing(self) -> None:
         """The client reads its answers again: go on with its packets."""
@@ -106,6 +112,16 @@ class TaskFluxConnection(Connection):
         """End the connection, after what was written; no further packet is served."""
         self._state = _CLOSING
         super().close(reason)
+
+    def silent_for_too_long(self, reason: str) -> None:
+        """After the handshake the door's own idle timeout applies."""
+        if self._codec.in_handshake:
+            super().silent_for_too_long(reason)
+
+    def received_bytes(self) -> int:
+        """Packets that are not parsed yet, and a record whose acknowledgement has not come."""
+        enqueued = self._enqueued
+        return self._codec.buffered_bytes + (len(enqueued.items[0].payload) if enqueued is not None else 0)
 
     def gone(self) -> None:
         """The client left; what it holds is released by the base class."""
@@ -165,6 +181,9 @@ class TaskFluxConnection(Connection):
 
     def _submit(self, op: int, args: Any) -> None:
         self._state = _BUSY
+        if self._is_silent:
+            self._is_silent = False
+            self.sent_first_request()
         self.submit(Command(op, DOOR_TASKFLUX, self.owner, 0, 0, c.encode(args), args), 0)
 
     def _on_broken(self, problem: ProtocolError) -> None:
@@ -181,17 +200,25 @@ class TaskFluxConnection(Connection):
         self._say(m.AuthorizationResponse())
 
     def _on_bootstrap(self, _event: m.BootstrapRequest) -> None:
+        if self.turned_away:
+            self._refuse_bootstrap(self.turned_away)
+            return
         self._say(m.BootstrapResponse())
 
+    def _refuse_bootstrap(self, reason: str) -> None:
+        self._say(m.BootstrapResponse(False, reason))
+        self.close(reason)
+
     def _on_unsupported(self, event: m.UnsupportedVersion) -> None:
-        self._say(m.BootstrapResponse(False, event.reason))
-        self.close(event.reason)
+        self._refuse_bootstrap(event.reason)
 
     def _on_native(self, event: m.NativeRequested) -> None:
         if not 0 <= event.minor <= NATIVE_MINOR:
             reason = f"version {event.minor} of the native protocol is not spoken here, {NATIVE_MINOR} is"
-            self._say(m.BootstrapResponse(False, reason))
-            self.close(reason)
+            self._refuse_bootstrap(reason)
+            return
+        if self.turned_away:
+            self._refuse_bootstrap(self.turned_away)
             return
         self._say(m.BootstrapResponse())
         self.flush()
@@ -258,7 +285,10 @@ class TaskFluxConnection(Connection):
     def _read(self, look: Callable[[], m.Reply]) -> None:
         """Answer from the state, once all that was submitted before has been applied."""
         self._state = _BUSY
-        self.node.read(lambda: self._on_read(look))
+        if self._is_silent:
+            self._is_silent = False
+            self.sent_first_request()
+        self.node.read(lambda: self._on_read(look), self)
 
     def _on_read(self, look: Callable[[], m.Reply]) -> None:
         if self._state != _BUSY:

@@ -9,11 +9,10 @@ from penstock.doors.door import Door
 from penstock.doors.listening import Listener
 from penstock.doors.taskflux.connection import TaskFluxConnection
 from penstock.settings import ListenerSettings, Settings
-from penstock.wire.native.frames import FRAME_BYTES_MAX
+from penstock.wire.native.frames import frame_bytes_for
 from penstock.wire.taskflux import Limits
 
 _PURPOSE: Final = "TaskFlux clients and Penstock's own protocol"
-_FRAME_ROOM_BYTES: Final = 1024 * 1024
 
 
 class TaskFluxDoor(Door):
@@ -35,7 +34,7 @@ class TaskFluxDoor(Door):
                 listener,
                 limits=Limits(payload_bytes_max=payload_bytes),
                 addresses=self._addresses,
-                frame_bytes_max=max(FRAME_BYTES_MAX, payload_bytes + _FRAME_ROOM_BYTES),
+                frame_bytes_max=frame_bytes_for(payload_bytes),
             )
 
         return make

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import structs
 
 from penstock.spark.pipeline.files import FILES_DDL, PartWriter, Target, collect_files, files_batch
 from penstock.spark.pipeline.manifest import File, Table
@@ -77,7 +78,7 @@ def compact(spark: SparkSession, directory: Path, name: str, table: Table, runs:
     joined = collect_files(spark.range(0, count, 1, count).mapInArrow(join, FILES_DDL))
     gone = {file.path for run in runs for file in run}
     files = [*(file for file in table.files if file.path not in gone), *joined]
-    return Table(table.watermark, table.time_us, tuple(files))
+    return structs.replace(table, files=tuple(files))
 
 
 def _join(target: Target, files: list[File]) -> list[File]:

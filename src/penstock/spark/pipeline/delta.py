@@ -22,6 +22,7 @@ from penstock.spark.errors import ExtraMissing, PipelineError
 from penstock.spark.pipeline.files import INDEX_COLUMNS, time_column
 from penstock.spark.pipeline.manifest import File, Manifest
 from penstock.spark.schemas import PIPELINE_TABLES, arrow_schema
+from penstock.storage.modes import make_directories
 
 
 def check_delta() -> None:
@@ -59,16 +60,25 @@ def _publish(root: Path, name: str, manifest: Manifest) -> None:
         app_transactions=[Transaction(application, max(0, table.watermark))],
     )
     if not DeltaTable.is_deltatable(str(root)):
-        root.mkdir(parents=True, exist_ok=True)
+        make_directories(root)
         actions = [_add(path, file, name) for path, file in wanted.items()]
         create_table_with_add_actions(str(root), schema, actions, mode="error", name=name, commit_properties=properties)
         return
     delta = DeltaTable(str(root))
+    _add_columns(delta, schema)
     known = _known(delta)
     changes = [_add(path, file, name) for path, file in wanted.items() if path not in known]
     changes += [_remove(path, size_bytes) for path, size_bytes in known.items() if path not in wanted]
     if changes or delta.transaction_version(application) != max(0, table.watermark):
         delta.create_write_transaction(changes, mode="append", schema=schema, commit_properties=properties)
+
+
+def _add_columns(delta: Any, schema: Any) -> None:
+    """Give a Delta table of an earlier version the columns that were added since; its older rows have null there."""
+    there = {field.name for field in delta.schema().fields}
+    missing = [field for field in schema.fields if field.name not in there]
+    if missing:
+        delta.alter.add_columns(missing)
 
 
 def _known(delta: Any) -> dict[str, int]:

@@ -26,6 +26,7 @@ from penstock.spark.pipeline.manifest import (
 )
 from penstock.spark.schemas import PIPELINE_TABLES
 from penstock.storage.errors import StorageFailed
+from penstock.storage.modes import FILE_MODE, make_directories
 
 _LOCK: Final = "lock"
 _TABLE_FILES: Final = "*.parquet"
@@ -42,7 +43,7 @@ class Directory:
         self._mutex = threading.Lock()
         self._descriptor = -1
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_directories(self.path)
             self._lock()
         except OSError as error:
             raise PipelineError(f"{self.path} cannot be written: {error.strerror or error}") from error
@@ -56,7 +57,7 @@ class Directory:
 
     def _lock(self) -> None:
         path = self.path / _LOCK
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -20,8 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.engine.journal import KINDS, NEW_TERM, OWNER_GONE, OWNER_NAMED
 from penstock.spark.pipeline.manifest import File
 from penstock.spark.schemas import PIPELINE_TABLES, arrow_schema
+from penstock.storage.modes import create_file, make_directories
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,8 +46,9 @@ _BUFFERED_BYTES_MAX: Final = 128 * 1024 * 1024
 INDEX_COLUMNS: Final = {"bronze.events": "index", "silver.messages": "done_index", "silver.tasks": "done_index"}
 """The column, by table, whose bounds are a file's first and last entry."""
 _TIME_COLUMNS: Final = {"bronze.events": "time", "silver.messages": "done", "silver.tasks": "done"}
+_OWNER_KINDS: Final = pa.array([KINDS[kind][0] for kind in (OWNER_NAMED, OWNER_GONE, NEW_TERM)])
 _WATERMARK_KEY: Final = b"penstock.watermark"
-_UNIQUE_TEXTS: Final = frozenset({"id", "pid", "error_message"})
+_UNIQUE_TEXTS: Final = frozenset({"id", "pid", "error_message", "failure", "text"})
 """Texts that hardly repeat. Other columns of text get a dictionary; numbers and payloads cost twice as much with one.
 """
 
@@ -149,14 +152,16 @@ class _OpenFile:
     bytes_waiting: int = 0
     rows: int = 0
     broadcasts: int = 0
+    owner_events: int = 0
     indexes: _Range = field(default_factory=_Range)
     times: _Range = field(default_factory=_Range)
 
     def __post_init__(self) -> None:
         folder = self.target.root / self.part
-        folder.mkdir(parents=True, exist_ok=True)
+        make_directories(folder)
         # The watermark first, so that a listing shows the files in their order.
         self.path = folder / f"{self.target.watermark:015d}-{secrets.token_hex(6)}.parquet"
+        create_file(self.path)
         self.writer = pq.ParquetWriter(
             self.path,
             self.schema.with_metadata({_WATERMARK_KEY: str(self.target.watermark).encode()}),
@@ -171,7 +176,7 @@ class _OpenFile:
         """Take rows; returns by how much what waits in memory has grown."""
         before = self.bytes_waiting
         if batch.schema != self.schema:
-            batch = batch.cast(self.schema)
+            batch = _conformed(batch, self.schema)
         self.batches.append(batch)
         self.rows_waiting += batch.num_rows
         self.bytes_waiting += batch.nbytes
@@ -194,7 +199,9 @@ class _OpenFile:
         if name in INDEX_COLUMNS:
             self.indexes.add(rows.column(INDEX_COLUMNS[name]))
         if name == "bronze.events":
-            self.broadcasts += pc.sum(pc.equal(rows.column("kind"), "broadcast")).as_py() or 0
+            kinds = rows.column("kind")
+            self.broadcasts += pc.sum(pc.equal(kinds, "broadcast")).as_py() or 0
+            self.owner_events += pc.sum(pc.is_in(kinds, _OWNER_KINDS)).as_py() or 0
 
     def close(self) -> File:
         self.flush()
@@ -212,6 +219,7 @@ class _OpenFile:
             first_us=times.first or 0,
             last_us=times.last or 0,
             broadcasts=self.broadcasts,
+            owner_events=self.owner_events,
         )
 
 
@@ -252,3 +260,14 @@ def collect_files(told: DataFrame) -> list[File]:
     """What tasks told the driver, by part and then in the order of their entries."""
     files = [File(**row.asDict()) for row in told.collect()]
     return sorted(files, key=lambda file: (file.part, file.first_index, file.path))
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch with these columns; those that files of an earlier version lack are null."""
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(len(batch), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

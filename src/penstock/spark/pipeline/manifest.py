@@ -50,6 +50,8 @@ class File(Struct, frozen=True):
     last_us: int = 0
     broadcasts: int = 0
     """How many of its events are broadcasts."""
+    owner_events: int = -1
+    """How many of its events change which connections have names; -1 where nobody counted."""
 
     @property
     def is_open(self) -> bool:
@@ -65,6 +67,8 @@ class Table(Struct, frozen=True):
     time_us: int = 0
     """The time of the last event up to there."""
     files: tuple[File, ...] = ()
+    owner_names: dict[int, str] = {}
+    """Of silver.messages: the names of the connections that live at its watermark, by their numbers."""
 
 
 class Gap(Struct, frozen=True):

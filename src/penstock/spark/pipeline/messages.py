@@ -11,6 +11,8 @@ first event is not there, how long it waited, how long it was worked on, how oft
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -18,6 +20,7 @@ from pyspark.sql import functions as F
 
 from penstock.engine import journal as j
 from penstock.spark.pipeline.expressions import conform, count_where, elapsed_us, is_kind, is_reason
+from penstock.spark.pipeline.workers import with_workers
 from penstock.spark.schemas import MESSAGES
 
 READY: Final = "ready"
@@ -33,23 +36,25 @@ _POSITION: Final = ("index", "n", "item")
 _MESSAGE: Final = ("queue_uid", "id")
 _STEP: Final = (
     *(*_MESSAGE, *_POSITION, "time", "kind", "state", "queue", "key", "payload_bytes"),
-    *("door", "owner", "deliveries", "reason", "until", "other_queue_uid", "other_id"),
+    *("door", "owner", "worker", "deliveries", "reason", "until", "other_queue_uid", "other_id", "text"),
 )
 """The columns of a step that an event brings."""
+_NOBODY: Final[Mapping[int, str]] = MappingProxyType({})
 
 
-def fold(events: DataFrame, open_messages: DataFrame) -> DataFrame:
+def fold(events: DataFrame, open_messages: DataFrame, named: Mapping[int, str] | None = _NOBODY) -> DataFrame:
     """The open messages given and all that the events touch, as they are after the events: rows of MESSAGES.
 
     ``events`` is a slice of the log without gaps, in any order; ``open_messages`` has at least those messages that were
     open before it and that it touches, and with each event that purges or deletes a queue all open ones of that queue.
+    ``named`` has the names of connections that are valid before the slice; None says that there are none, nor in it.
     """
-    steps = _from_events(events).unionByName(_from_open(open_messages))
+    steps = _from_events(events, named).unionByName(_from_open(open_messages))
     lives = _merge(_gather(_with_lease_times(steps)))
     return conform(_end_with_queue(lives, events), MESSAGES)
 
 
-def _from_events(events: DataFrame) -> DataFrame:
+def _from_events(events: DataFrame, named: Mapping[int, str] | None) -> DataFrame:
     waits = F.when(F.col("until").isNull(), READY).otherwise(DELAYED)
     state = (
         F.when(is_kind(j.PUT, j.RETURNED, j.EDITED), waits)
@@ -59,7 +64,8 @@ def _from_events(events: DataFrame) -> DataFrame:
         .otherwise(READY)
     )
     touching = events.filter((F.col("id") != 0) & is_kind(*_BEGIN, *_BETWEEN, *_END))
-    return touching.withColumn("state", state).select(*_STEP, F.lit(None).cast(_before_type()).alias("before"))
+    steps = with_workers(touching.withColumn("state", state), events, named)
+    return steps.select(*_STEP, F.lit(None).cast(_before_type()).alias("before"))
 
 
 def _from_open(open_messages: DataFrame) -> DataFrame:
@@ -71,7 +77,8 @@ def _from_open(open_messages: DataFrame) -> DataFrame:
         "time": F.col("leased_since"),
         **{name: F.col(name) for name in (*_MESSAGE, "queue", "key", "deliveries", "reason", "state")},
     }
-    types = {"time": "timestamp", "until": "timestamp", "kind": "string", "door": "string", "payload_bytes": "int"}
+    types = {"time": "timestamp", "until": "timestamp", "payload_bytes": "int"}
+    types |= dict.fromkeys(("kind", "door", "worker", "text"), "string")
     step = [known.get(name, F.lit(None).cast(types.get(name, "bigint"))).alias(name) for name in _STEP]
     return open_messages.select(*step, F.struct(*MESSAGES).cast(_before_type()).alias("before"))
 
@@ -92,6 +99,8 @@ def _gather(steps: DataFrame) -> DataFrame:
     taken = is_kind(j.TAKEN)
     makes_ready = is_kind(j.AVAILABLE, j.KICKED, j.TAKEN) | (is_kind(j.EDITED) & F.col("until").isNull())
     returned = is_kind(j.RETURNED)
+    # A nack without a text is the last failure, too, and says nothing of why.
+    fails = F.col("text").isNotNull() | (returned & is_reason(j.REASON_NACK))
     begun = F.struct(
         *("time", "index", "door", "owner", "until"),
         F.when(is_kind(j.PUT), F.col("payload_bytes")).alias("payload_bytes"),
@@ -105,8 +114,9 @@ def _gather(steps: DataFrame) -> DataFrame:
         F.first(F.when(is_kind(*_BEGIN), begun), ignorenulls=True).alias("begun"),
         F.min(F.when(makes_ready, F.col("time"))).alias("made_ready"),
         F.min(F.when(taken & (F.col("deliveries") == 1), F.col("time"))).alias("first_taken"),
-        F.max(F.when(taken, F.struct(*_POSITION, "time", "door", "owner"))).alias("taken"),
+        F.max(F.when(taken, F.struct(*_POSITION, "time", "door", "owner", "worker"))).alias("taken"),
         F.max(F.when(F.col("reason").isNotNull(), F.struct(*_POSITION, "reason"))).alias("said"),
+        F.max(F.when(fails, F.struct(*_POSITION, "text"))).alias("failed"),
         F.max(last).alias("last"),
         count_where(returned & is_reason(j.REASON_NACK)).alias("failures"),
         count_where(returned & is_reason(j.REASON_LEASE_TIMEOUT)).alias("timeouts"),
@@ -170,6 +180,9 @@ def _merge(gathered: DataFrame) -> DataFrame:
         "target_queue_uid": F.when(is_moved, F.col("last.other_queue_uid")),
         "target_id": F.when(is_moved, F.col("last.other_id")),
         **{f"last_{name}": F.col(f"last.{name}") for name in _POSITION},
+        "failure": F.when(F.col("failed").isNotNull(), F.col("failed.text")).otherwise(F.col("before.failure")),
+        # A later delivery to a connection without a name leaves none.
+        "worker": F.when(F.col("taken").isNotNull(), F.col("taken.worker")).otherwise(F.col("before.worker")),
     }
     return gathered.select(*_MESSAGE, *(value.alias(name) for name, value in columns.items()))
 

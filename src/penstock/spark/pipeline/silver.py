@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.spark.pipeline import messages, tasks
+from penstock.spark.pipeline import messages, tasks, workers
 from penstock.spark.pipeline.files import PART, Target, write_frame
 from penstock.spark.pipeline.manifest import File, Manifest, Table, bucket_part
 from penstock.spark.pipeline.slices import Slice, read_slice
@@ -43,8 +44,13 @@ def fold_messages(spark: SparkSession, directory: Path, manifest: Manifest, part
     bucket = message_bucket(manifest.buckets)
     touched = _touched_by_events(events, bucket, manifest.buckets)
     opened = [file for file in old.files if file.part in touched]
-    rows = messages.fold(events, read_files(spark, directory, MESSAGES, opened))
-    return _write(directory, MESSAGES, old, opened, rows, bucket, part)
+    # Mostly no connection comes or goes, and then nothing has to be found out about names.
+    changes_names = any(file.owner_events for file in part.files)
+    named = old.owner_names if old.owner_names or changes_names else None
+    rows = messages.fold(events, read_files(spark, directory, MESSAGES, opened), named)
+    written = _write(directory, MESSAGES, old, opened, rows, bucket, part)
+    named = workers.named_after(events, old.owner_names) if changes_names else old.owner_names
+    return structs.replace(written, owner_names=named)
 
 
 def fold_tasks(spark: SparkSession, directory: Path, manifest: Manifest, part: Slice) -> Table:

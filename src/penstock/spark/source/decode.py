@@ -1,7 +1,7 @@
 """From pieces of the history to Arrow: the columns of the table `events`, whole columns at a time.
 
-Only the columns that are asked for are built. Payload, headers, tag and term need the log beside the journal; without
-one of them a piece may come without its log (``needs_log``).
+Only the columns that are asked for are built. Payload, headers, tag, text and term need the log beside the journal;
+without one of them a piece may come without its log (``needs_log``).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from penstock.wire.native.messages import JournalPiece
 
 BATCH_ROWS_MAX: Final = 65_536
 BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A batch has no more payload than this, but at least one row."""
+"""A batch has no more bytes of payloads and headers than this, but at least one row. Arrow's offsets end at 2 GiB."""
 
 Names = Mapping[int, str | None]
 """Names of queues by uid."""
 
 _TECH: Final = 1
 """The bit in the channel of a broadcast that tells tech from com."""
-_NEED_LOG: Final = frozenset(("term", "payload", "headers", "tag"))
+_NEED_LOG: Final = frozenset(("term", "payload", "headers", "tag", "text"))
 _decode_headers: Final = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
@@ -52,10 +52,11 @@ _KINDS: Final = _names({number: name for number, (name, _) in j.KINDS.items()}, 
 _DOORS: Final = _names(j.DOORS, "door")
 _REASONS: Final = _names(j.REASONS, "reason")
 _BRINGS_PAYLOAD: Final = _mask(j.PUT, j.BROADCAST)
+_HAS_TEXT: Final = _mask(*j.TEXT_KINDS, j.OWNER_NAMED)
 _HAS_UNTIL: Final = _mask(j.PUT, j.RETURNED, j.EDITED, j.TAKEN, j.EXTENDED)
 # The uid of the default queue is 0, as is that of no queue: which one is meant, the kind tells.
 _CONCERNS_NO_QUEUE: Final = _mask(
-    j.BROADCAST, j.UNBOUND, j.STAGED, j.PUBLISHED, j.ABORTED, j.NEW_TERM, j.OWNER_GONE, j.UNREADABLE
+    j.BROADCAST, j.UNBOUND, j.STAGED, j.PUBLISHED, j.ABORTED, j.NEW_TERM, j.OWNER_GONE, j.OWNER_NAMED, j.UNREADABLE
 )
 
 
@@ -109,7 +110,7 @@ def _choose(rows: Rows, names: Names, only: Filter) -> Rows:
 
 
 def _split(rows: Rows) -> Iterator[Rows]:
-    ends = np.cumsum(rows["payload_bytes"], dtype=np.int64)
+    ends = np.cumsum(rows["payload_bytes"].astype(np.int64) + rows["headers_bytes"])
     start = 0
     while start < len(rows):
         before = int(ends[start - 1]) if start else 0
@@ -180,6 +181,16 @@ class _Part:
         except pa.ArrowInvalid:
             return pa.array([_read_tag(tag) for tag in tags.to_pylist()], pa.string())
 
+    def text(self) -> pa.Array:
+        there = _HAS_TEXT[self.kinds] & (self.rows["payload_bytes"] > 0)
+        if not there.any():
+            return pa.nulls(len(self.rows), pa.string())
+        texts = gather(self.rows, "payload", there, self.records, self.fetch)
+        try:
+            return texts.cast(pa.string())
+        except pa.ArrowInvalid:  # no engine of ours names half of a character
+            return pa.array([text and text.decode("utf-8", "replace") for text in texts.to_pylist()], pa.string())
+
     def channel(self) -> pa.Array:
         channels = pa.array(["com", "tech"], pa.string())
         return channels.take(pa.array(self.rows["value"] & _TECH, mask=self.kinds != j.BROADCAST))
@@ -225,4 +236,5 @@ _COLUMNS: Final[dict[str, Callable[[_Part], pa.Array]]] = {
     "value": lambda part: part.number("value"),
     "other_queue_uid": lambda part: part.number("other_queue"),
     "other_id": lambda part: part.number("other_record"),
+    "text": _Part.text,
 }

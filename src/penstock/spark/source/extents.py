@@ -18,6 +18,8 @@ import pyarrow as pa
 from penstock.client.errors import BadAnswer
 from penstock.spark.source.rows import Int64s, Records, Rows
 
+FETCHED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Older entries are fetched in groups of about this length."""
 _OFFSET_MAX: Final = 2**31 - 1
 
 Fetch = Callable[[list[int]], dict[int, bytes]]
@@ -49,6 +51,9 @@ def gather(rows: Rows, part: str, wanted: npt.NDArray[np.bool_], records: Record
     for extents in _find(rows, part, chosen, sizes, records, fetch):
         if len(extents.rows):
             array, positions = _values(extents)
+            if records is None or extents.buffer is not records.log:
+                # Of whole older entries only these bytes are kept.
+                array, positions = array.take(pa.array(positions)), np.arange(len(positions))
             places[extents.rows] = base + positions
             values.append(array)
             base += len(array)
@@ -69,8 +74,24 @@ def _find(
             return
         yield _in_piece(rows, part, sizes[here], chosen[here], entries[here], records)
         chosen, sizes = chosen[~here], sizes[~here]
-    if len(chosen):
-        yield _in_entries(rows, part, sizes, chosen, fetch)
+    for some in _by_length(rows, part, sizes, chosen):
+        yield _in_entries(rows, part, sizes[some], chosen[some], fetch)
+
+
+def _by_length(rows: Rows, part: str, sizes: Int64s, chosen: Int64s) -> Iterator[Int64s]:
+    """The chosen rows in groups whose older entries are not too long to be in memory together.
+
+    An entry is at least as long as the rows that refer to it say.
+    """
+    if not len(chosen):
+        return
+    wanted, entries = np.unique(rows["payload_index"][chosen], return_inverse=True)
+    lengths = np.zeros(len(wanted), np.int64)
+    np.maximum.at(lengths, entries, rows[f"{part}_offset"][chosen] + sizes)
+    groups = (np.cumsum(lengths) - lengths) // FETCHED_BYTES_MAX
+    of_rows = groups[entries]
+    for group in np.unique(groups):
+        yield np.flatnonzero(of_rows == group)
 
 
 def _take(values: pa.Array, places: Int64s) -> pa.Array:

@@ -9,6 +9,7 @@ from typing import Final, Protocol, Self
 
 from penstock.client.endpoints import SCHEME
 from penstock.client.history import HistoryReader
+from penstock.spark.source.heads import check_heads
 from penstock.wire.native.messages import Cut, JournalPiece, Reach
 
 RETRY_TIMEOUT_S: Final = 30.0
@@ -62,10 +63,10 @@ def open_history(
     """
     if endpoint is not None:
         url = endpoint if "://" in endpoint else f"{SCHEME}://{endpoint}"
-        return HistoryReader(url, retry_timeout=retry_timeout)
+        return HistoryReader(url, retry_timeout=retry_timeout, check_heads=check_heads)
     if path is None:
         raise ValueError("neither an endpoint nor a path")
     from penstock.storage.history import HistoryFiles
 
     paths = [path] if Path(path).exists() else path.split(",")
-    return HistoryFiles([Path(each.strip()) for each in paths])
+    return HistoryFiles([Path(each.strip()) for each in paths], check_heads)

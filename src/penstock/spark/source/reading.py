@@ -29,6 +29,9 @@ T = TypeVar("T")
 
 BATCH_ROWS_MIN: Final = 16_384
 """Smaller batches are put together: each costs Spark some time of its own."""
+JOINED_BYTES_MIN: Final = 32 * 1024 * 1024
+"""A batch with this many bytes is not put together with others, however few rows it has: long payloads would take all
+memory, and the offsets of an Arrow column end at 2 GiB."""
 
 
 class EntriesReader(DataSourceReader):
@@ -81,14 +84,15 @@ def read_partition(options: SourceOptions, partition: InputPartition) -> Iterato
 def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in fewer batches where they are small, and no empty one."""
     waiting: list[pa.RecordBatch] = []
-    count = 0
+    count = size_bytes = 0
     for batch in batches:
         if batch.num_rows:
             waiting.append(batch)
             count += batch.num_rows
-        if count >= BATCH_ROWS_MIN:
+            size_bytes += batch.nbytes
+        if count >= BATCH_ROWS_MIN or size_bytes >= JOINED_BYTES_MIN:
             yield _joined(waiting)
-            waiting, count = [], 0
+            waiting, count, size_bytes = [], 0, 0
     if waiting:
         yield _joined(waiting)
 

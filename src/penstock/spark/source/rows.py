@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from penstock.spark.source.heads import values_at
 from penstock.wire.native.messages import JournalPiece
 from penstock.wire.native.pieces import LENGTH_END, RECORD, spans
 
@@ -45,9 +46,6 @@ ROW: Final = np.dtype(
     ]
 )
 """A row of the journal (``engine.journal``)."""
-
-_HEAD: Final = np.dtype([("term", "<i4"), ("length", "<i4")])
-"""What a record begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ def read_records(piece: JournalPiece) -> Records | None:
         return None
     begins = np.frombuffer(piece.offsets, "<i8")[:-1].astype(np.int64)
     begins -= begins[0]
-    heads = np.frombuffer(piece.log, np.uint8)[begins[:, None] + np.arange(_HEAD.itemsize)].view(_HEAD)[:, 0]
-    return Records(
-        piece.first_index, piece.log, begins + RECORD.size, begins + LENGTH_END + heads["length"], heads["term"]
-    )
+    # A record begins with its term and its length, which are read as one number.
+    both = values_at(piece.log, begins, "<i8")
+    ends = begins + LENGTH_END + (both >> 32)
+    return Records(piece.first_index, piece.log, begins + RECORD.size, ends, both.astype(np.int32))

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from penstock.engine.commands import H4, QueueSettings
 from penstock.engine.journal import REASONS
 from penstock.engine.records import BURIED, DELAYED, LEASED, NO_EXTRAS, NO_TRIES, READY, Extras, Lease, Record, Tries
-from penstock.engine.snapshot import QUEUE, RECORDS, decode_block
+from penstock.engine.snapshot import BODY, HEAD, QUEUE, RECORDS, Bodies, decode_block, give_body, wall_offset_us
 from penstock.engine.views import STATE_NAMES
 from penstock.spark.schemas import Columns, arrow_schema
 from penstock.spark.source.options import SourceOptions
@@ -54,15 +54,23 @@ class _Queue:
 
 def _records(options: SourceOptions) -> Iterator[pa.RecordBatch]:
     names: dict[int, str] = {}
+    bodies: Bodies = {}
+    offset_us = 0
     with open_source(options) as history:
         index, blocks = history.state()
         for number, block in enumerate(blocks):
             kind, values = decode_block(number, block)
-            if kind == QUEUE:
+            if kind == HEAD:
+                offset_us = wall_offset_us(values)
+            elif kind == QUEUE:
                 names[values[1]] = values[2]
+            elif kind == BODY:
+                bodies[values[1]] = values[2:]
             elif kind == RECORDS and _is_wanted(options, names[values[1]]):
                 uid, records = values[1], values[2]
-                yield _records_batch(index, uid, names[uid], records, options)
+                for record in records:
+                    give_body(record, bodies)
+                yield _records_batch(index, uid, names[uid], records, options, offset_us)
 
 
 def _queues(options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -84,12 +92,24 @@ def _is_wanted(options: SourceOptions, queue: str) -> bool:
     return options.queues is None or queue in options.queues
 
 
-def _records_batch(index: int, uid: int, queue: str, records: list[Record], options: SourceOptions) -> pa.RecordBatch:
+def _records_batch(
+    index: int, uid: int, queue: str, records: list[Record], options: SourceOptions, offset_us: int
+) -> pa.RecordBatch:
     same: dict[str, Any] = {"index": index, "queue": queue, "queue_uid": uid}
     if not options.payload:
         same["payload"] = None
     columns = {**_RECORD_COLUMNS, **{name: _always(value) for name, value in same.items()}}
+    if offset_us:
+        columns |= {name: _by_wall_clock(columns[name], offset_us) for name in _RECORD_TIMES}
     return _batch(options.schema, columns, records)
+
+
+def _by_wall_clock(log_time_of: Callable[[Any], Any], offset_us: int) -> Callable[[Any], Any]:
+    def wall_time_of(thing: Any) -> int | None:
+        log_us = log_time_of(thing)
+        return None if log_us is None else max(1, log_us - offset_us)
+
+    return wall_time_of
 
 
 def _always(value: Any) -> Callable[[Any], Any]:
@@ -139,10 +159,13 @@ _RECORD_COLUMNS: Final[dict[str, Callable[[Record], Any]]] = {
     "releases": lambda record: _tries(record).releases,
     "timeouts": lambda record: _tries(record).timeouts,
     "dedup_key": lambda record: _extras(record).dedup_key,
+    "failure": lambda record: _extras(record).failure or None,
     "reason": lambda record: REASONS.get(_extras(record).reason, str(_extras(record).reason)) or None,
     "origin_queue": lambda record: _origin(record, "queue"),
     "origin_id": lambda record: _origin(record, "id"),
 }
+
+_RECORD_TIMES: Final = ("published", "available_at", "expires_at", "leased_until")
 
 _QUEUE_COLUMNS: Final[dict[str, Callable[[_Queue], Any]]] = {
     "queue": lambda queue: queue.name,

@@ -214,7 +214,7 @@ def _abort(sink: Sink, query: str, batch: int) -> None:
             stager.abort()
     except PenstockError as error:
         # Its user wants to read why the write failed, and not that nobody could be told of it.
-        _log.warning("batch %d of %s stays staged for a day at most: %s", batch, query, error)
+        _log.warning("batch %d of %s stays staged until the node drops it: %s", batch, query, error)
 
 
 # The options.

@@ -1,4 +1,4 @@
-"""ZMTP 3.0 and 3.1 without a socket: the protocol of ZeroMQ between a PUSH and a PULL, security mechanism NULL.
+"""ZMTP 3.0 and 3.1 without a socket: the protocol of ZeroMQ for PUSH, PULL and PUB, security mechanism NULL.
 
 What belongs here: greeting, handshake, frames and commands of one connection. The owner of the socket feeds what it
 has read to `receive_data`, asks for events until NEED_DATA comes, and then writes what `data_to_send` returns:
@@ -9,9 +9,11 @@ has read to `receive_data`, asks for events until NEED_DATA comes, and then writ
     message: frames, all but the last MORE    ──▶   MessageReceived          (from PUSH to PULL only)
     PING command: time to live, context       ──▶   PingReceived; the PONG with its context goes out by itself
                                               ◀──   PONG command             (PongReceived)
+    SUBSCRIBE or CANCEL command, or a message       TopicAdded, TopicRemoved (from SUB to PUB only)
+    of one frame: 1 or 0 and the topic        ──▶
 
-One connection is one peer. That is why this stands here: libzmq deals messages out among its peers by itself, and so
-nobody can tell which worker has got what.
+One connection is one peer. That is why we have a codec of our own: libzmq distributes messages among its peers by
+itself, takes any number of frames and topics from them, and does not let us count or refuse them.
 """
 
 from __future__ import annotations
@@ -50,15 +52,19 @@ _PING_CONTEXT_BYTES_MAX: Final = 16
 
 
 class SocketType(enum.Enum):
-    """The two kinds of sockets that are spoken here."""
+    """The kinds of sockets that we can be."""
 
     PUSH = b"PUSH"
     PULL = b"PULL"
+    PUB = b"PUB"
 
     @property
-    def peer(self) -> SocketType:
-        """The kind that may stand on the other side."""
-        return SocketType.PULL if self is SocketType.PUSH else SocketType.PUSH
+    def peers(self) -> tuple[bytes, ...]:
+        """The kinds that may be on the other side."""
+        return _PEERS[self]
+
+
+_PEERS: Final = {SocketType.PUSH: (b"PULL",), SocketType.PULL: (b"PUSH",), SocketType.PUB: (b"SUB", b"XSUB")}
 
 
 class NeedData:
@@ -101,7 +107,21 @@ class PongReceived:
     context: bytes
 
 
-Event: TypeAlias = PeerReady | MessageReceived | PingReceived | PongReceived
+@dataclass(frozen=True, slots=True)
+class TopicAdded:
+    """The peer subscribes to all messages whose first frame begins with this."""
+
+    topic: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRemoved:
+    """The peer no longer subscribes to this topic."""
+
+    topic: bytes
+
+
+Event: TypeAlias = PeerReady | MessageReceived | PingReceived | PongReceived | TopicAdded | TopicRemoved
 
 
 class Limits(NamedTuple):
@@ -154,11 +174,15 @@ class ZmtpConnection:
                 pass
         except ZmtpError as error:
             self._error = error
-            self._received.clear()
-            self._frames.clear()
-            self._message_bytes = 0
+            self.discard()
             raise
         return event
+
+    def discard(self) -> None:
+        """Free what was received: no event will be asked for any more."""
+        self._received.clear()
+        self._frames.clear()
+        self._message_bytes = 0
 
     def data_to_send(self) -> bytes:
         """What is to be written to the peer now; to be asked for at the start and after every event or send."""
@@ -168,14 +192,9 @@ class ZmtpConnection:
 
     def send_message(self, frames: Iterable[bytes]) -> None:
         """Queue a message of one frame or more for `data_to_send`."""
-        if not self.ready or self._socket_type is not SocketType.PUSH:
+        if not self.ready or self._socket_type is SocketType.PULL:
             raise NotReady("a message")
-        whole = list(frames)
-        if not whole:
-            raise NotReady("a message without frames")
-        for frame in whole[:-1]:
-            self._to_send += (_frame_head(_MORE, len(frame)), frame)
-        self._to_send += (_frame_head(0, len(whole[-1])), whole[-1])
+        self._to_send.append(encode_message(frames))
 
     def send_ping(self, ttl_ms: int = 0, context: bytes = b"") -> None:
         """Queue a sign of life that asks for one; only a peer of version 3.1 knows it."""
@@ -217,8 +236,8 @@ class ZmtpConnection:
             raise UnexpectedFrame(f"command {name!r}", "READY")
         properties = decode_properties(data)
         peer_type = properties.get(b"socket-type", b"")
-        if peer_type != self._socket_type.peer.value:
-            raise WrongSocketType(peer_type, self._socket_type.peer.value)
+        if peer_type not in self._socket_type.peers:
+            raise WrongSocketType(peer_type, self._socket_type.peers[0])
         self._ready = True
         self._step = self._read_traffic
         return PeerReady(properties.get(b"identity", b""), self._minor)
@@ -230,6 +249,8 @@ class ZmtpConnection:
         flags, body = frame
         if flags & _COMMAND:
             return self._on_command(*_split_command(body))
+        if self._socket_type is SocketType.PUB:
+            return None if flags & _MORE else _topic_event(body)
         self._frames.append(body)
         self._message_bytes += len(body)
         if flags & _MORE:
@@ -239,7 +260,7 @@ class ZmtpConnection:
         self._message_bytes = 0
         return message
 
-    def _on_command(self, name: bytes, data: bytes) -> PingReceived | PongReceived | None:
+    def _on_command(self, name: bytes, data: bytes) -> Event | None:
         if name == b"PING":
             context = data[2:]
             if len(data) < 2 or len(context) > _PING_CONTEXT_BYTES_MAX:
@@ -250,6 +271,8 @@ class ZmtpConnection:
             return PongReceived(data)
         if name == b"ERROR":
             raise PeerRefused(data[1 : 1 + data[0]] if data else b"")
+        if self._socket_type is SocketType.PUB and name in _TOPIC_COMMANDS:
+            return _topic_event(_TOPIC_COMMANDS[name] + data)
         return None  # what we do not know is not for us
 
     def _read_frame(self) -> tuple[int, bytes] | None:
@@ -289,6 +312,28 @@ class ZmtpConnection:
                 raise FrameTooLong(length, COMMAND_BYTES_MAX)
         elif self._message_bytes + length > self._limits.message_bytes_max:
             raise FrameTooLong(self._message_bytes + length, self._limits.message_bytes_max)
+
+
+def encode_message(frames: Iterable[bytes]) -> bytes:
+    """A message of one frame or more as it is sent; the same for all peers."""
+    whole = list(frames)
+    if not whole:
+        raise NotReady("a message without frames")
+    parts: list[bytes] = []
+    for frame in whole[:-1]:
+        parts += (_frame_head(_MORE, len(frame)), frame)
+    parts += (_frame_head(0, len(whole[-1])), whole[-1])
+    return b"".join(parts)
+
+
+_TOPIC_COMMANDS: Final = {b"SUBSCRIBE": b"\x01", b"CANCEL": b"\x00"}
+
+
+def _topic_event(message: bytes) -> TopicAdded | TopicRemoved | None:
+    """What a subscriber wants; None for a message that is not about topics."""
+    if message[:1] == b"\x01":
+        return TopicAdded(message[1:])
+    return TopicRemoved(message[1:]) if message[:1] == b"\x00" else None
 
 
 def encode_properties(properties: dict[bytes, bytes]) -> bytes:

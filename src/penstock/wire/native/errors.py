@@ -2,7 +2,7 @@
 
     NativeError
      ├─ FrameError
-     │   ├─ FrameTooLong   (length, limit)
+     │   ├─ FrameTooLong   (length, limit, frame_code, request)
      │   └─ FrameTooShort  (length, limit)
      ├─ BadPiece           (part, at, reason)
      └─ BadSnapshot        (reason)
@@ -35,8 +35,10 @@ class FrameTooLong(FrameError):
 
     code = "frame-too-long"
 
-    def __init__(self, length: int, limit: int) -> None:
+    def __init__(self, length: int, limit: int, frame_code: int = 0, request: int = 0) -> None:
         super().__init__(length, limit, f"a frame of {length} bytes is longer than the limit of {limit}")
+        self.frame_code = frame_code
+        self.request = request
 
 
 class FrameTooShort(FrameError):

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from penstock.engine import answers
 from penstock.engine.commands import RECORDS_PER_TAKE_MAX, TYPES, Duration, Key, Name, Natural
-from penstock.engine.views import BindingView, EventView, JobView, Page, QueueView, RecordView
+from penstock.engine.views import BindingView, EventView, JobView, Page, QueueView, RecordView, StagedView
 
 MAJOR: Final = 0x50454E53
 """The major version, "PENS", that asks for this protocol in a Bootstrap request."""
@@ -42,6 +42,7 @@ FIND_TIME: Final = 77
 CUT_JOURNAL: Final = 78
 SNAPSHOT: Final = 79
 READ_SNAPSHOT: Final = 80
+LIST_STAGED: Final = 81
 
 HELLO: Final = 96
 SUBSCRIBE: Final = 97
@@ -51,6 +52,8 @@ PING: Final = 99
 
 PIECE_BYTES_MAX: Final = 16 * 1024 * 1024
 ENTRIES_PER_READ_MAX: Final = 1_000
+SUBSCRIPTIONS_MAX: Final = 1_000
+"""Subscriptions of one connection."""
 CUTS_MAX: Final = 10_000
 """So many ranges at most in one answer."""
 
@@ -104,6 +107,10 @@ class ListBindings(Struct, array_like=True, gc=False):
     """The bindings of topic messages to queues."""
 
 
+class ListStaged(Struct, array_like=True, gc=False):
+    """The batches that are staged and not published."""
+
+
 class Status(Struct, array_like=True, gc=False):
     """The node's own figures."""
 
@@ -119,19 +126,27 @@ class ReadJournal(Struct, array_like=True, gc=False):
     """A piece of the history from an entry on, raw: events, and the log that they refer to.
 
     It ends at ``last_index`` or earlier: with its segment, or where it would grow beyond ``bytes_max``; at least one
-    block is given.
+    entry is given. With ``in_parts``, a piece that is longer than one answer comes in several: the request for the next
+    part repeats ``first_index``, has the piece's ``last_index``, and says how many bytes of each the client has.
     """
 
     first_index: Natural
     last_index: Natural
     bytes_max: Annotated[int, Meta(ge=1, le=PIECE_BYTES_MAX)] = PIECE_BYTES_MAX
     with_log: bool = True
+    in_parts: bool = False
+    blocks_from: Natural = 0
+    log_from: Natural = 0
 
 
 class ReadEntries(Struct, array_like=True, gc=False):
     """Single entries of the log, for events that refer to older ones."""
 
     indexes: Annotated[list[Natural], Meta(max_length=ENTRIES_PER_READ_MAX)]
+    in_parts: bool = False
+    """Whether an entry that is longer than one answer may come in several."""
+    offset: Natural = 0
+    """The bytes of the first of these entries that are there already."""
 
 
 class QueueNames(Struct, array_like=True, gc=False):
@@ -177,6 +192,8 @@ class Hello(Struct, array_like=True, gc=False):
 
     producer: Natural = 0
     client: Annotated[str, Meta(max_length=255)] = ""
+    frame_bytes_max: Natural = 0
+    """The longest frame that the client reads; 0 means ``FRAME_BYTES_MAX``, less than 1 MiB is not possible."""
 
 
 class Subscribe(Struct, array_like=True, gc=False):
@@ -199,6 +216,9 @@ class Unsubscribe(Struct, array_like=True, gc=False):
 class Ping(Struct, array_like=True, gc=False):
     """Answered at once; keeps an idle connection open."""
 
+    waiting: Annotated[list[Natural], Meta(max_length=SUBSCRIPTIONS_MAX)] = []
+    """Subscriptions whose consumer waits: places that were left by leases that have ended are filled again."""
+
 
 class Welcome(Struct, array_like=True, gc=False):
     """What the client should know of the node."""
@@ -208,6 +228,8 @@ class Welcome(Struct, array_like=True, gc=False):
     node: int
     term: int
     payload_bytes_max: int
+    frame_bytes_max: int = 0
+    """The longest frame that the node reads; 0 for a node that does not say."""
 
 
 class NodeStatus(Struct, array_like=True, gc=False):
@@ -228,6 +250,11 @@ class NodeStatus(Struct, array_like=True, gc=False):
     memory_bytes_max: int
     disk_full: bool
     uptime_ms: int
+    buffer_bytes: int = 0
+    """What the buffers of all connections need; part of ``memory_bytes``."""
+    connections_max: int = 0
+    memory: dict[str, int] = {}
+    """What ``memory_bytes`` consists of, by kind; kinds may be added."""
 
 
 class Reach(Struct, array_like=True, gc=False):
@@ -253,6 +280,15 @@ class JournalPiece(Struct, array_like=True, gc=False):
     """
     log: bytes
     """The log from the first of these offsets on. Empty, as the offsets are, if it was not asked for."""
+    seed: int = 0
+    """What the checksum of each record of the log starts from."""
+    blocks_bytes: int = 0
+    """The length of all blocks of the piece, where this is only a part of it; 0 with ``log_bytes`` 0: it is whole."""
+    log_bytes: int = 0
+    """The length of the log of the piece, where this is only a part of it."""
+    sums: bytes = b""
+    """UInt32, little-endian: the crc32c of each chunk of 64 KiB of the log file that lies wholly in the piece; 0 where
+    it is not known."""
 
 
 class NamedQueue(Struct, array_like=True, gc=False):
@@ -266,6 +302,8 @@ class EntriesRead(Struct, array_like=True, gc=False):
     """Bytes of entries in the order asked for, null for one that is gone; fewer where they would be too many bytes."""
 
     entries: list[bytes | None]
+    entry_bytes: int = 0
+    """The length of the first entry, where only a part of it is here; 0: all entries are whole."""
 
 
 class IndexFound(Struct, array_like=True, gc=False):
@@ -314,6 +352,7 @@ REQUESTS: Final[dict[int, type[Any]]] = {
     CUT_JOURNAL: CutJournal,
     SNAPSHOT: Snapshot,
     READ_SNAPSHOT: ReadSnapshot,
+    LIST_STAGED: ListStaged,
     HELLO: Hello,
     SUBSCRIBE: Subscribe,
     UNSUBSCRIBE: Unsubscribe,
@@ -347,6 +386,7 @@ ANSWERS: Final[dict[int, Any]] = {
     CUT_JOURNAL: list[Cut],
     SNAPSHOT: SnapshotTaken,
     READ_SNAPSHOT: SnapshotPiece,
+    LIST_STAGED: list[StagedView],
     HELLO: Welcome,
     SUBSCRIBE: answers.Done,
     UNSUBSCRIBE: answers.Done,
