@@ -55,7 +55,7 @@ def _measure_growth(records: int, fill: Callable[[Penstock, int], Pipelined]) ->
                 **latencies_ms([pings]),
                 "max_ms": max(pings.latencies_ns) / 1e6,
                 "memory_mb": full_bytes / 1e6,
-                "bytes_per_record": (full_bytes - empty_bytes) / load.completed,
+                "bytes_per_record": max(0, full_bytes - empty_bytes) / load.completed,
             }
 
     return measure
