@@ -162,4 +162,5 @@ endef
 		fi; \
 	fi; \
 	echo "Making .venv with $$("$$python" --version) ..."; \
-	"$$python" -m venv .venv || { rm -rf .venv; exit 1; }
+	made=; [ -e .venv ] || made=.venv; \
+	"$$python" -m venv .venv || { rm -rf $$made; exit 1; }
