@@ -165,7 +165,7 @@ class Shift:
         except Exception as error:
             job.in_handler = False
             delay = self._delay(message)
-            log.warning("%r failed; it comes back in %.1f s", message, delay, exc_info=True)
+            log.warning("%r failed; it is returned with a delay of %.1f s", message, delay, exc_info=True)
             await self._settle(message, message.nack(delay=delay, failure=failure_of(error)), "nacking")
         else:
             job.in_handler = False
