@@ -18,10 +18,11 @@ import pytest
 
 from penstock import __version__
 from penstock.cli import serve
-from penstock.cli.connecting import DEFAULT_URL
+from penstock.cli.connecting import DEFAULT_URL, URL_VARIABLE
 from penstock.cli.logs import JsonFormatter, TextFormatter
 from penstock.client import connect_sync
 from penstock.client.endpoints import DEFAULT_URL as CLIENT_DEFAULT_URL
+from penstock.client.endpoints import URL_VARIABLE as CLIENT_URL_VARIABLE
 from penstock.doors.listening import Listener
 from penstock.doors.server import Server
 from penstock.settings import Settings, TaskfluxSettings
@@ -190,6 +191,7 @@ def test_the_address_to_try_is_one_that_a_client_can_use(host: str, port: int, u
 
 def test_the_default_address_is_the_clients_own() -> None:
     assert DEFAULT_URL == CLIENT_DEFAULT_URL
+    assert URL_VARIABLE == CLIENT_URL_VARIABLE
 
 
 @pytest.mark.parametrize(

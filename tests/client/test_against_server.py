@@ -50,6 +50,24 @@ async def ids_of(queue: Queue, **options: Any) -> list[int]:
     return [record.id async for record in queue.browse(**options)]
 
 
+def test_a_client_without_a_url_goes_where_the_environment_says(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asynchronous and blocking, and over the default: nothing listens there in a test."""
+
+    async def main() -> None:
+        async with testing.TestServer() as server:
+            monkeypatch.setenv("PENSTOCK_URL", server.url)
+            async with connect() as client:
+                await client.queue("q").create()
+
+            def look() -> list[str]:
+                with connect_sync() as blocking:
+                    return [queue.name for queue in blocking.queues()]
+
+            assert "q" in await asyncio.to_thread(look)
+
+    run(main)
+
+
 def test_the_life_of_a_message(run: Run) -> None:
     async def main() -> None:
         async with meet() as (_, queue):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock import client as public
 from penstock.client import Backoff, BadUrl, Item, PutResult, QueueFull, Refused, errors
 from penstock.client.clock import LogClock
-from penstock.client.endpoints import Endpoint, parse_url
+from penstock.client.endpoints import DEFAULT_URL, URL_VARIABLE, Endpoint, default_url, parse_url
 from penstock.client.items import put_outcomes, put_results, to_command_item
 from penstock.client.link import Options
 from penstock.client.messages import Record, one_or_many
@@ -96,6 +96,16 @@ def test_the_clock_knows_nothing_before_it_is_set() -> None:
 )
 def test_urls_name_one_or_more_endpoints(url: str, endpoints: list[tuple[str, int]]) -> None:
     assert list(parse_url(url)) == endpoints
+
+
+@pytest.mark.parametrize(
+    ("value", "url"), [(None, DEFAULT_URL), ("", DEFAULT_URL), ("penstock://a:1", "penstock://a:1")]
+)
+def test_the_environment_names_the_default_url(value: str | None, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(URL_VARIABLE, raising=False)
+    if value is not None:
+        monkeypatch.setenv(URL_VARIABLE, value)
+    assert default_url() == url
 
 
 @pytest.mark.parametrize(

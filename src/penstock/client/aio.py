@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from penstock.client.backoff import Backoff
-from penstock.client.endpoints import DEFAULT_URL, Endpoint, parse_url
+from penstock.client.endpoints import Endpoint, default_url, parse_url
 from penstock.client.items import ItemLike, PutResult, command_puts, put_results
 from penstock.client.link import RECONNECT, Link, Options
 from penstock.client.protocol import ANSWER_BYTES_MAX
@@ -25,7 +25,7 @@ from penstock.wire.native.messages import NodeStatus
 
 
 def connect(
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     *,
     name: str = "",
     connect_timeout: float = 5.0,
@@ -37,7 +37,8 @@ def connect(
 ) -> Connecting:
     """Connect to a node or a cluster: ``async with connect() as client`` or ``client = await connect()``.
 
-    url: ``penstock://host:port``, several endpoints separated by commas; they are tried in turn. name: what the nodes
+    url: ``penstock://host:port``, several endpoints separated by commas; they are tried in turn. Without
+    it: the variable PENSTOCK_URL, else ``penstock://127.0.0.1:2602``. name: what the nodes
     are told of who this is. connect_timeout: for each attempt at an endpoint. retry_timeout: how long a broken
     connection is retried before the calls in flight raise. call_timeout: how long a call waits for its answer; None
     for as long as the connection lives. ping_interval: how often an idle connection is tried. All in seconds.
@@ -51,7 +52,7 @@ def connect(
         backoff=reconnect if reconnect is not None else RECONNECT,
         frame_bytes_max=frame_bytes_max,
     )
-    return Connecting(parse_url(url), options, name)
+    return Connecting(parse_url(default_url() if url is None else url), options, name)
 
 
 class Connecting:

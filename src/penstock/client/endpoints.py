@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -10,6 +11,8 @@ from penstock.client.errors import BadUrl
 SCHEME: Final = "penstock"
 DEFAULT_PORT: Final = 2602
 DEFAULT_URL: Final = f"{SCHEME}://127.0.0.1:{DEFAULT_PORT}"
+URL_VARIABLE: Final = "PENSTOCK_URL"
+"""The environment variable with the URL of a client that was given none, as for the command line."""
 ENDPOINTS_MAX: Final = 100
 
 
@@ -21,6 +24,11 @@ class Endpoint(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def default_url() -> str:
+    """Where a client connects that was given no URL."""
+    return os.environ.get(URL_VARIABLE) or DEFAULT_URL
 
 
 def parse_url(url: str) -> tuple[Endpoint, ...]:

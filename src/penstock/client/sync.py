@@ -13,7 +13,6 @@ from msgspec import UNSET, UnsetType
 
 from penstock.client import aio, messages
 from penstock.client.backoff import Backoff
-from penstock.client.endpoints import DEFAULT_URL
 from penstock.client.errors import Refused
 from penstock.client.items import ItemLike, PutResult
 from penstock.client.link import Link
@@ -32,7 +31,7 @@ from penstock.wire.native.messages import NodeStatus
 
 
 def connect_sync(
-    url: str = DEFAULT_URL,
+    url: str | None = None,
     *,
     name: str = "",
     connect_timeout: float = 5.0,

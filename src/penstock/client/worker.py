@@ -24,7 +24,6 @@ from typing import Any, Final, TypeAlias
 
 from penstock.client.aio import Client, connect
 from penstock.client.backoff import Backoff
-from penstock.client.endpoints import DEFAULT_URL
 from penstock.client.portal import new_event_loop
 from penstock.client.shift import Shift
 from penstock.client.units import Seconds, to_ms
@@ -88,7 +87,7 @@ class Worker:
         if self._shift is not None:
             self._shift.stop(now=now)
 
-    def run(self, url: str = DEFAULT_URL, **options: Any) -> None:
+    def run(self, url: str | None = None, **options: Any) -> None:
         """Connect and work until SIGTERM or SIGINT. Takes the options of ``connect``."""
         run_workers(self, url=url, **options)
 
@@ -114,13 +113,13 @@ def worker(
     return decorate
 
 
-def run_workers(*workers: Worker, url: str = DEFAULT_URL, **options: Any) -> None:
+def run_workers(*workers: Worker, url: str | None = None, **options: Any) -> None:
     """Run several workers over one connection until SIGTERM or SIGINT. Takes the options of ``connect``."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_run(workers, url, options))
 
 
-async def _run(workers: tuple[Worker, ...], url: str, options: dict[str, Any]) -> None:
+async def _run(workers: tuple[Worker, ...], url: str | None, options: dict[str, Any]) -> None:
     loop = asyncio.get_running_loop()
     signals_seen = 0
 
